@@ -1,0 +1,35 @@
+# `make demo` and `make test` need nothing but python3 and a package registry: they make .venv themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint types check bench wheel clean
+
+demo: $(VENV)/.installed
+	$(BIN)/mnemon demo --out out/demo
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed
+	$(BIN)/mypy
+
+check: test lint types
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks
+
+wheel: $(VENV)/.installed
+	$(BIN)/python -m build --wheel --outdir dist
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,20 @@
+"""mnemon: generative memories. Write a few examples in one pass; recall, generate and score from them."""
+
+from mnemon.core.episode import Codes
+from mnemon.core.protocol import Bound, Terms
+from mnemon.core.state import State
+from mnemon.memories import CategoricalMemory, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Bound",
+    "CategoricalMemory",
+    "Codes",
+    "GaussianMemory",
+    "KanervaMemory",
+    "MixtureMemory",
+    "State",
+    "Terms",
+    "TreeMemory",
+]

@@ -1,0 +1,1 @@
+"""States, codes, bounds, checks and safe linear algebra: what everything else stands on."""

@@ -1,0 +1,85 @@
+"""Input checks. Every message says what was expected, what came, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def truth(condition: Tensor) -> bool | None:
+    """Whether every element is true; None where values cannot be seen (inside compile and vmap)."""
+    if torch.compiler.is_compiling():
+        return None
+    try:
+        return bool(condition.all())
+    except RuntimeError as error:
+        if "data-dependent control flow" not in str(error):
+            raise
+        return None
+
+
+def holds(condition: Tensor) -> bool:
+    """Whether every element is true, as far as can be seen."""
+    return truth(condition) is not False
+
+
+def check_size(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
+
+
+def check_positive(name: str, value: float | Tensor) -> None:
+    """A variance: a positive, finite number, or a scalar tensor (then it may be learned)."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise ValueError(f"{name}: expected a number or a scalar tensor, got shape {tuple(value.shape)}")
+        good = holds((value > 0) & value.isfinite())
+    else:
+        good = 0 < value < float("inf")
+    if not good:
+        raise ValueError(f"{name}: expected a positive, finite variance, got {value}; variances are not log-scaled")
+
+
+def check_finite(name: str, value: Tensor, remedy: str) -> None:
+    """Raise on NaN or infinity, with memory that does not grow with the input."""
+    low, high = torch.aminmax(value)  # NaN spreads through both
+    if not holds(low.isfinite() & high.isfinite()):
+        raise ValueError(f"{name}: expected finite values, got NaN or infinity; {remedy}")
+
+
+def check_codes(where: str, codes: Tensor, code_dim: int) -> None:
+    """Codes are floating, (*B, T, C) with T >= 1 and the memory's own C."""
+    if not isinstance(codes, Tensor):
+        raise ValueError(
+            f"{where}: expected codes as a Tensor or Codes, got {type(codes).__name__}; "
+            "use torch.as_tensor(array) for NumPy arrays"
+        )
+    if codes.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"{where}: expected float32 or float64 codes, got {codes.dtype}; convert with codes.float()")
+    if codes.ndim < 2:
+        raise ValueError(
+            f"{where}: expected codes (*B, T, {code_dim}), got {tuple(codes.shape)}; add an item dimension"
+        )
+    if codes.shape[-1] != code_dim:
+        raise ValueError(
+            f"{where}: expected codes (*B, T, {code_dim}), got {tuple(codes.shape)}; "
+            f"this memory was made with code_dim={code_dim}"
+        )
+    if codes.shape[-2] == 0:
+        raise ValueError(f"{where}: expected at least one item, got T = 0 in {tuple(codes.shape)}")
+
+
+def check_item_shape(where: str, name: str, value: Tensor, shape: Sequence[int]) -> None:
+    """Masks and weights have one entry per item."""
+    if tuple(value.shape) != tuple(shape):
+        raise ValueError(f"{where}: expected {name} of shape {tuple(shape)} (one per item), got {tuple(value.shape)}")
+
+
+def check_steps(num_steps: int, tol: float | None, chunk_size: int | None) -> None:
+    check_size("num_steps", num_steps)
+    if tol is not None and not tol > 0:
+        raise ValueError(f"tol: expected a positive gain per frame in nats, got {tol}; leave it out to run all steps")
+    if chunk_size is not None:
+        check_size("chunk_size", chunk_size)

@@ -1,0 +1,80 @@
+"""Factorisations of symmetric positive definite matrices that either succeed or say why not."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mnemon.core.checks import truth
+
+
+def safe_cholesky(matrix: Tensor) -> Tensor:
+    """Lower Cholesky factor; a failed one is tried again with growing jitter on its diagonal.
+
+    The jitter starts at the rounding error of the mean diagonal and grows tenfold, up to 1e-3 of it.
+
+    Shapes: (*B, K, K) -> (*B, K, K)
+    """
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    success = truth(info == 0)
+    if success is None:  # compile and vmap cannot branch on values; this call raises by itself
+        return torch.linalg.cholesky(matrix)
+    return factor if success else _cholesky_with_jitter(matrix, info)
+
+
+def _cholesky_with_jitter(matrix: Tensor, info: Tensor) -> Tensor:
+    failed = info != 0
+    if not bool(torch.isfinite(matrix).all()):
+        raise ValueError("cholesky: expected finite entries, got NaN or infinity; check the codes and variances")
+    scale = matrix.diagonal(dim1=-2, dim2=-1).abs().mean(-1)
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    jitter = torch.finfo(matrix.dtype).eps
+    while jitter <= 1e-3:
+        shifted = matrix + (jitter * scale * failed)[..., None, None] * eye
+        factor, info = torch.linalg.cholesky_ex(shifted)
+        if bool((info == 0).all()):
+            return factor
+        jitter *= 10
+    worst = matrix[failed].reshape(-1, *matrix.shape[-2:])[0]
+    raise ValueError(
+        f"cholesky: expected a positive definite matrix, got one with eigenvalues from "
+        f"{torch.linalg.eigvalsh(worst)[0].item():.3g} to {torch.linalg.eigvalsh(worst)[-1].item():.3g} "
+        f"(condition {torch.linalg.cond(worst).item():.3g}), also after jitter of 1e-3 of its diagonal; "
+        "use float64 or larger variances"
+    )
+
+
+class _SpdInverse(torch.autograd.Function):
+    """Inverse and log-determinant with the short backward: -X G X + g X, no triangular solves."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        factor = safe_cholesky(matrix)
+        return torch.cholesky_inverse(factor), 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(output[0])
+
+    @staticmethod
+    def backward(ctx, grad_inverse, grad_logdet):  # type: ignore[no-untyped-def]
+        (inverse,) = ctx.saved_tensors
+        symmetric = (grad_inverse + grad_inverse.mT) / 2
+        return grad_logdet[..., None, None] * inverse - inverse @ symmetric @ inverse
+
+
+def spd_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Inverse and log-determinant of symmetric positive definite matrices.
+
+    Shapes: (*B, K, K) -> (*B, K, K), (*B)
+    """
+    if matrix.requires_grad and torch.is_grad_enabled():
+        return _SpdInverse.apply(matrix)
+    return _SpdInverse.forward(matrix)
+
+
+def log_det_from_cholesky(factor: Tensor) -> Tensor:
+    """Log-determinant of L L'. Shapes: (*B, K, K) -> (*B)"""
+    return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

@@ -1,0 +1,24 @@
+"""Latent memories: conjugate algebra on codes, without nets and images. Useful alone, on any vectors."""
+
+from mnemon.memories.categorical import CategoricalAddress, CategoricalMemory, CategoricalState
+from mnemon.memories.gaussian import GaussianAddress, GaussianMemory, GaussianState
+from mnemon.memories.kanerva import KanervaAddress, KanervaMemory, KanervaState
+from mnemon.memories.mixture import MixtureAddress, MixtureMemory, MixtureState
+from mnemon.memories.tree import TreeMemory, TreeState
+
+__all__ = [
+    "CategoricalAddress",
+    "CategoricalMemory",
+    "CategoricalState",
+    "GaussianAddress",
+    "GaussianMemory",
+    "GaussianState",
+    "KanervaAddress",
+    "KanervaMemory",
+    "KanervaState",
+    "MixtureAddress",
+    "MixtureMemory",
+    "MixtureState",
+    "TreeMemory",
+    "TreeState",
+]

@@ -1,0 +1,281 @@
+"""What every latent memory is: a prior, an E step (address), an M step (update) and a bound."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from mnemon.core.checks import check_positive, check_size, check_steps
+from mnemon.core.episode import Codes
+from mnemon.core.protocol import Bound, Terms
+from mnemon.core.state import Record, State
+from mnemon.memories.frames import Frames
+from mnemon.memories.sweeps import Sweeps, ascend
+
+
+@dataclass(frozen=True, eq=False)
+class Written(Record):
+    """What a write leaves: q(memory), q(address) of the last sweep, and what `terms` needs of the call.
+
+    `address` is None when the episode was written in chunks. `trace` holds the joint bound after each sweep.
+
+    Shapes: counts (*B, T), trace (num_sweeps, *B)
+    """
+
+    state: Any
+    address: Any = None
+    prior: Any = None
+    counts: Tensor | None = None
+    trace: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LatentMemory(ABC):
+    """A conjugate memory over codes of size `code_dim`. Hyperparameters only: its states hold what it learns.
+
+    Variances are numbers, or scalar tensors when they are to be learned.
+    """
+
+    code_dim: int
+    num_slots: int
+    noise_var: float | Tensor = 1.0
+    slot_var: float | Tensor = 1.0
+    slot_mean: float | Tensor = 0.0
+
+    state_class: ClassVar[type[State]]
+    default_steps: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        check_size("code_dim", self.code_dim)
+        check_size("num_slots", self.num_slots)
+        check_positive("noise_var", self.noise_var)
+        check_positive("slot_var", self.slot_var)
+        if isinstance(self.slot_mean, Tensor) and self.slot_mean.ndim:
+            expected = (self.num_slots, self.code_dim)
+            if tuple(self.slot_mean.shape) != expected:
+                raise ValueError(
+                    f"slot_mean: expected a number or a tensor {expected}, got {tuple(self.slot_mean.shape)}"
+                )
+
+    def replace(self, **changes: Any) -> Self:
+        """The same memory with other hyperparameters."""
+        return replace(self, **changes)
+
+    # -- what each memory defines ------------------------------------------------------------------
+
+    @abstractmethod
+    def prior(
+        self,
+        batch_shape: tuple[int, ...] = (),
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> Any:
+        """p(memory) as a state."""
+
+    @abstractmethod
+    def write(
+        self,
+        codes: Tensor | Codes,
+        *,
+        prior: State | None = None,
+        init: str | State | None = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        num_steps: int | None = None,
+        tol: float | None = None,
+        num_clusters: int | None = None,
+        return_trace: bool = False,
+        chunk_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Written:
+        """Infer q(memory) from an episode by sweeps of address and update.
+
+        codes         (*B, T, C): a Tensor of observed vectors, or `Codes`
+        prior         a state to write on into; it takes the place of p(memory)
+        init          where inference starts: a state, or the name of a start ("prior", "random", ...)
+        mask          (*B, T), True = present
+        weights       (*B, T), multiplicities: 2 is the item twice
+        num_steps     sweeps; with `tol`, the most there may be
+        tol           stop when a sweep gains less than this, in nats per frame
+        num_clusters  clusters of this memory (mixture and tree), in place of the number it was made with
+        return_trace  keep the joint bound after each sweep
+        chunk_size    go through the items in pieces of this size: bounded memory, no per-item address
+        """
+
+    @abstractmethod
+    def address(self, state: Any, codes: Tensor | Codes) -> Any:
+        """E step: q(y_t) of every code under a state."""
+
+    @abstractmethod
+    def update(
+        self,
+        address: Any,
+        codes: Tensor | Codes,
+        *,
+        prior: Any = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Any:
+        """M step: q(memory) given the addresses of all codes."""
+
+    @abstractmethod
+    def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
+        """The four parts of the bound, per item, with every constant kept."""
+
+    @abstractmethod
+    def sample(self, state: Any, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None) -> Tensor:
+        """Draw codes from the memory, each with its own draw of q(memory). `noise=False`: without code noise.
+
+        Shapes: -> (*B, n, C)
+        """
+
+    @abstractmethod
+    def log_likelihood(self, state: Any, codes: Tensor | Codes) -> Bound:
+        """Bound on log p(z_t | memory) with the addresses inferred anew. Shapes: (*B, Q, C) -> (*B, Q)"""
+
+    @abstractmethod
+    def log_density(self, state: Any, codes: Tensor) -> Tensor:
+        """Exact log p(z_t | posterior mean of the memory), addresses summed out. Shapes: (*B, Q, C) -> (*B, Q)"""
+
+    @abstractmethod
+    def _recall_once(self, state: Any, codes: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _mean_code(self, state: Any) -> Tensor:
+        """Mean of the codes that the memory generates. Shapes: -> (*B, C)"""
+
+    @abstractmethod
+    def _check_state(self, where: str, state: Any) -> None: ...
+
+    # -- what all of them share --------------------------------------------------------------------
+
+    def recall(self, state: State, codes: Tensor | Codes, *, observed: Tensor | None = None, steps: int = 1) -> Tensor:
+        """Mean of each code as the memory explains it: E[M'w + b] with w inferred from the cue.
+
+        observed  broadcasts to the cue, True = present; absent entries start at the memory's mean and are
+                  replaced by the current recall at each step
+        steps     number of reads, each cued by the one before it
+
+        Shapes: (*B, Q, C) -> (*B, Q, C)
+        """
+        check_size("steps", steps)
+        cue = self._read_frames("recall", state, codes, observed).mean
+        if observed is None:
+            for _ in range(steps):
+                cue = self._recall_once(state, cue)
+            return cue
+        current = self._mean_code(state)[..., None, :].expand(cue.shape)
+        for _ in range(steps):
+            current = self._recall_once(state, torch.where(observed, cue, current))
+        return current
+
+    def _read_frames(self, where: str, state: State, codes: Tensor | Codes, observed: Tensor | None = None) -> Frames:
+        """Check a state and the codes to be read through it."""
+        self._check_state(where, state)
+        mean = codes.mean if isinstance(codes, Codes) else codes
+        if observed is not None:
+            codes = mean = torch.where(observed, mean, 0.0)  # absent entries may hold anything, also NaN
+        frames = Frames.gather(where, codes, self.code_dim)
+        leading = next(iter(state.tensors().values()))
+        if leading.dtype != mean.dtype:
+            raise ValueError(
+                f"{where}: expected codes of the state's dtype {leading.dtype}, got {mean.dtype}; "
+                f"convert with state.to({mean.dtype})"
+            )
+        return frames
+
+    def _with_clusters(self, num_clusters: int) -> Self:
+        raise ValueError(f"num_clusters: {type(self).__name__} has no clusters; use MixtureMemory or TreeMemory")
+
+    def _prior_like(self, frames: Frames) -> Any:
+        return self.prior(dtype=frames.mean.dtype, device=frames.mean.device)
+
+    def _prior_of(self, written: Written, frames: Frames) -> Any:
+        return self._prior_like(frames) if written.prior is None else written.prior
+
+    def _written_frames(self, codes: Tensor | Codes, written: Written) -> Frames:
+        """The codes of a write, with the mask and the weights they were written with."""
+        present = None if written.counts is None else written.counts > 0
+        return Frames.gather("terms", codes, self.code_dim, present, written.counts)
+
+    def _mean_of_slots(self, dtype: torch.dtype | None, device: torch.device | None) -> Tensor:
+        """R0 as a tensor. Shapes: -> (K, C)"""
+        mean = torch.as_tensor(self.slot_mean, dtype=dtype, device=device)
+        return mean.expand(self.num_slots, self.code_dim)
+
+
+class SweptMemory(LatentMemory):
+    """A memory that is written by sweeps from a start; subclasses say where to start and how to sweep."""
+
+    @abstractmethod
+    def _start(self, init: Any, prior: Any, frames: Frames, generator: torch.Generator | None) -> State: ...
+
+    @abstractmethod
+    def _sweeps(self, frames: Frames, prior: Any, start: Any, chunk_size: int | None, fresh: bool) -> Sweeps:
+        """How this memory sweeps over these frames; `fresh`: the prior is the memory's own."""
+
+    def write(
+        self,
+        codes: Tensor | Codes,
+        *,
+        prior: State | None = None,
+        init: str | State | None = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        num_steps: int | None = None,
+        tol: float | None = None,
+        num_clusters: int | None = None,
+        return_trace: bool = False,
+        chunk_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Written:
+        if num_clusters is not None:
+            self = self._with_clusters(num_clusters)
+        steps = self.default_steps if num_steps is None else num_steps
+        check_steps(steps, tol, chunk_size)
+        self._check_write(steps, chunk_size)
+        frames = Frames.gather("write", codes, self.code_dim, mask, weights)
+        if prior is not None:
+            self._check_state("write: prior", prior)
+        base = self._prior_like(frames) if prior is None else prior
+        if isinstance(init, State):
+            self._check_state("write: init", init)
+            start = init
+        else:
+            start = self._start(init or self._default_start(prior), base, frames, generator)
+        sweeps = self._sweeps(frames, base, start, chunk_size, fresh=prior is None)
+        carry, trace = ascend(sweeps, frames.total, num_steps=steps, tol=tol, return_trace=return_trace)
+        state, address = sweeps.finish(carry)
+        return Written(state, address, prior, frames.counts, trace)
+
+    def _check_write(self, num_steps: int, chunk_size: int | None) -> None:
+        """Refuse what this memory cannot do, by name."""
+
+    def _default_start(self, prior: State | None) -> str:
+        """A given prior is where inference starts: it already tells the slots apart."""
+        return "random" if prior is None else "prior"
+
+
+def unknown_start(init: str, known: tuple[str, ...]) -> ValueError:
+    return ValueError(f"init: expected a state or one of {', '.join(known)}; got {init!r}")
+
+
+def check_event_shapes(where: str, state: Any, kind: type[State], shapes: dict[str, tuple[int, ...]]) -> None:
+    """A state belongs to a memory when its class and the shapes of its tensors do."""
+    if type(state) is not kind:
+        raise ValueError(
+            f"{where}: expected a {kind.__name__}, got a {type(state).__name__}; use the memory that wrote this state"
+        )
+    for name, shape in shapes.items():
+        tensor = getattr(state, name)
+        if tensor is None or tuple(tensor.shape[tensor.ndim - len(shape) :]) != shape:
+            got = None if tensor is None else tuple(tensor.shape)
+            raise ValueError(
+                f"{where}: expected {name} (*B, {', '.join(map(str, shape))}), got {got}; "
+                "this state was written by a memory of another size"
+            )

@@ -1,0 +1,237 @@
+"""The categorical memory: every code is one of the slots plus noise.
+
+    M ~ MN(R0, slot_var I, I),  s_t ~ Cat(1/K),  z_t ~ N(row s_t of M, s2 I)
+
+VBM, theorem 2 (C.2). U stays diagonal, so no K x K matrix is ever built.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from mnemon.core.checks import check_size
+from mnemon.core.episode import Codes
+from mnemon.core.protocol import Bound, Terms
+from mnemon.core.state import State, rank
+from mnemon.memories.base import SweptMemory, Written, check_event_shapes, unknown_start
+from mnemon.memories.frames import Frames
+from mnemon.memories.seeding import pick_random
+from mnemon.memories.sweeps import ItemSweeps, Sums, Sweeps
+
+
+@dataclass(frozen=True, eq=False)
+class CategoricalState(State):
+    """q(M): row k is N(R_k, U_diag_k I). Shapes: R (*B, K, C), U_diag (*B, K)"""
+
+    R: Tensor = field(metadata=rank(2))
+    U_diag: Tensor = field(metadata=rank(1))
+
+    @classmethod
+    def from_moments(cls, *, R: Tensor, U: Tensor) -> CategoricalState:
+        """U is the diagonal (*B, K), or a matrix (*B, K, K) of which the diagonal is taken."""
+        diagonal = U.diagonal(dim1=-2, dim2=-1) if U.ndim > 1 and U.shape[-2:] == (R.shape[-2],) * 2 else U
+        leading = torch.broadcast_shapes(R.shape[:-2], diagonal.shape[:-1])
+        return cls(R.expand(leading + R.shape[-2:]), diagonal.expand(leading + diagonal.shape[-1:]))
+
+    @property
+    def U(self) -> Tensor:
+        """As a matrix, for those who ask. Shapes: -> (*B, K, K)"""
+        return torch.diag_embed(self.U_diag)
+
+    def kl(self, prior: CategoricalState) -> Tensor:
+        """KL(q(M) || p(M)). Shapes: -> (*B)"""
+        C = self.R.shape[-1]
+        ratio = self.U_diag / prior.U_diag
+        gap = (self.R - prior.R).square().sum(-1) / prior.U_diag
+        return 0.5 * (C * (ratio - 1 - ratio.log()) + gap).sum(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class CategoricalAddress(State):
+    """q(s_t = k) = theta_t[k]. Shapes: log_theta (*B, T, K)"""
+
+    log_theta: Tensor = field(metadata=rank(2))
+
+    @property
+    def theta(self) -> Tensor:
+        return self.log_theta.exp()
+
+
+@dataclass(frozen=True, eq=False)
+class SlotSums(Sums):
+    """Sums over items that the M step and the bound need, codes measured from the mean of the rows.
+
+    Shapes: count, address_kl (*B, K), z (*B, K, C), square (*B, K)
+    """
+
+    count: Tensor
+    z: Tensor
+    square: Tensor
+    address_kl: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class CategoricalMemory(SweptMemory):
+    """Memory of `num_slots` prototypes with a uniform prior over them."""
+
+    state_class: ClassVar[type[State]] = CategoricalState
+    default_steps: ClassVar[int] = 2
+
+    def prior(
+        self,
+        batch_shape: tuple[int, ...] = (),
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> CategoricalState:
+        R = self._mean_of_slots(dtype, device)
+        U_diag = torch.as_tensor(self.slot_var, dtype=dtype, device=device).expand(self.num_slots)
+        return CategoricalState(R, U_diag).expand(batch_shape)
+
+    def address(self, state: CategoricalState, codes: Tensor | Codes) -> CategoricalAddress:
+        """theta_t = softmax((R z - 1/2 diag(A)) / s2). Shapes: codes (*B, T, C)"""
+        frames = self._read_frames("address", state, codes)
+        return CategoricalAddress(self._scores(state, frames.mean).log_softmax(-1))
+
+    def update(
+        self,
+        address: CategoricalAddress,
+        codes: Tensor | Codes,
+        *,
+        prior: CategoricalState | None = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> CategoricalState:
+        """q(M) given q(s_t) of all codes. Shapes: codes (*B, T, C)"""
+        frames = Frames.gather("update", codes, self.code_dim, mask, weights)
+        prior = self._prior_like(frames) if prior is None else prior
+        origin = prior.replace(R=torch.zeros_like(prior.R))
+        return self._m_step(origin, _collect(origin, frames, address.log_theta), prior)
+
+    def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
+        frames = self._written_frames(codes, written)
+        state = written.state
+        address = self.address(state, frames.mean) if written.address is None else written.address
+        square = (address.theta * self._expected_square(state, frames.mean)).sum(-1)
+        fit = frames.constant(self.noise_var) - 0.5 * square / self.noise_var
+        memory_kl = state.kl(self._prior_of(written, frames))
+        return frames.terms(fit, categorical_kl(address.log_theta).sum(-1), memory_kl)
+
+    def sample(
+        self, state: CategoricalState, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None
+    ) -> Tensor:
+        check_size("n", n)
+        self._check_state("sample", state)
+        R = state.R
+        slot = torch.randint(self.num_slots, (*state.batch_shape, n), device=R.device, generator=generator)
+        mean = R.gather(-2, slot[..., None].expand(*slot.shape, self.code_dim))
+        variance = state.U_diag.gather(-1, slot) + (self.noise_var if noise else 0.0)
+        draw = torch.randn(mean.shape, dtype=R.dtype, device=R.device, generator=generator)
+        return mean + variance.sqrt()[..., None] * draw
+
+    def log_likelihood(self, state: CategoricalState, codes: Tensor | Codes) -> Bound:
+        frames = self._read_frames("log_likelihood", state, codes)
+        return Bound(self._mix(state, frames))
+
+    def log_density(self, state: CategoricalState, codes: Tensor) -> Tensor:
+        frames = self._read_frames("log_density", state, codes)
+        return self._mix(state.replace(U_diag=torch.zeros_like(state.U_diag)), frames)
+
+    def _mix(self, state: CategoricalState, frames: Frames) -> Tensor:
+        scores = self._scores(state, frames.mean).logsumexp(-1) - math.log(self.num_slots)
+        return scores + frames.constant(self.noise_var)
+
+    def _scores(self, state: CategoricalState, codes: Tensor) -> Tensor:
+        """-E|z - row k|^2 / (2 s2). Shapes: -> (*B, T, K)"""
+        return -0.5 * self._expected_square(state, codes) / self.noise_var
+
+    def _expected_square(self, state: CategoricalState, codes: Tensor) -> Tensor:
+        """E|z - row k|^2, centred on the mean row so that float32 keeps its digits. Shapes: -> (*B, T, K)"""
+        centre = state.R.mean(-2, keepdim=True)
+        codes, R = codes - centre, state.R - centre
+        spread = R.square().sum(-1) + self.code_dim * state.U_diag
+        return codes.square().sum(-1, keepdim=True) - 2 * codes @ R.mT + spread[..., None, :]
+
+    def _recall_once(self, state: CategoricalState, codes: Tensor) -> Tensor:
+        return self._scores(state, codes).softmax(-1) @ state.R
+
+    def _mean_code(self, state: CategoricalState) -> Tensor:
+        return state.R.mean(-2)
+
+    def _check_state(self, where: str, state: Any) -> None:
+        K = self.num_slots
+        check_event_shapes(where, state, CategoricalState, {"R": (K, self.code_dim), "U_diag": (K,)})
+
+    def _start(
+        self, init: str, prior: CategoricalState, frames: Frames, generator: torch.Generator | None
+    ) -> CategoricalState:
+        """ "random": R at random items, U = I/C (R0 = 0 is symmetric and stuck). "prior": q = p."""
+        if init == "prior":
+            return prior
+        if init != "random":
+            raise unknown_start(init, ("random", "prior"))
+        R = pick_random(frames, self.num_slots, generator)
+        return CategoricalState(R, torch.full_like(R[..., 0], 1 / self.code_dim))
+
+    def _sweeps(
+        self,
+        frames: Frames,
+        prior: CategoricalState,
+        start: CategoricalState,
+        chunk_size: int | None,
+        fresh: bool,
+    ) -> Sweeps:
+        return ItemSweeps(self, frames, prior, start, chunk_size)
+
+    # -- the steps of ItemSweeps -------------------------------------------------------------------
+
+    def _posterior(self, state: CategoricalState) -> CategoricalState:
+        return state
+
+    def _natural(self, prior: CategoricalState) -> CategoricalState:
+        return prior
+
+    def _e_step(self, state: CategoricalState, frames: Frames) -> tuple[CategoricalAddress, SlotSums]:
+        log_theta = self._scores(state, frames.mean).log_softmax(-1)
+        return CategoricalAddress(log_theta), _collect(state, frames, log_theta)
+
+    def _m_step(self, addressed: CategoricalState, sums: SlotSums, prior: CategoricalState) -> CategoricalState:
+        U_diag = 1 / (1 / prior.U_diag + sums.count / self.noise_var)
+        total = sums.z + sums.count[..., None] * addressed.R.mean(-2, keepdim=True)
+        R = U_diag[..., None] * (prior.R / prior.U_diag[..., None] + total / self.noise_var)
+        return CategoricalState(R, U_diag)
+
+    def _fit(self, addressed: CategoricalState, sums: SlotSums, state: CategoricalState) -> Tensor:
+        R = state.R - addressed.R.mean(-2, keepdim=True)
+        spread = R.square().sum(-1) + self.code_dim * state.U_diag
+        square = sums.square - 2 * (R * sums.z).sum(-1) + sums.count * spread
+        return (-0.5 * square / self.noise_var - sums.address_kl).sum(-1)
+
+    def _memory_kl(self, state: CategoricalState, prior: CategoricalState) -> Tensor:
+        return state.kl(prior)
+
+    def _state(self, state: CategoricalState) -> CategoricalState:
+        return state
+
+
+def categorical_kl(log_theta: Tensor) -> Tensor:
+    """theta (log theta + log K), the summands of the KL to the uniform. Shapes: (*B, T, K) -> (*B, T, K)"""
+    finite = log_theta.clamp(min=-1e6)  # 0 log 0 = 0, and no infinity for the gradient to meet
+    return log_theta.exp() * (finite + math.log(log_theta.shape[-1]))
+
+
+def _collect(addressed: CategoricalState, frames: Frames, log_theta: Tensor) -> SlotSums:
+    """Sum the items each slot takes, measured from the mean row of `addressed`."""
+    codes = frames.mean - addressed.R.mean(-2, keepdim=True)
+    theta = frames.count(log_theta.exp())
+    return SlotSums(
+        count=theta.sum(-2),
+        z=theta.mT @ codes,
+        square=(theta.mT @ codes.square().sum(-1, keepdim=True))[..., 0],
+        address_kl=frames.count(categorical_kl(log_theta)).sum(-2),
+    )

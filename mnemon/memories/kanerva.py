@@ -1,0 +1,237 @@
+"""The Dynamic Kanerva Machine's memory: least-squares addresses, Bayesian writes.
+
+    w = (R R' + s2 I)^-1 R z,  q(w) = N(w, address_var I)
+
+Same prior as the linear-Gaussian memory, without shift. Online, each item is addressed in the memory that
+the items before it left, so the order matters and the bound need not rise. Equations: section 6 of the design.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from mnemon.core.checks import check_positive, check_size
+from mnemon.core.episode import Codes
+from mnemon.core.linalg import safe_cholesky, spd_inverse
+from mnemon.core.protocol import Bound, Terms
+from mnemon.core.state import Record, State, rank
+from mnemon.memories import linear_gaussian as lg
+from mnemon.memories.base import SweptMemory, Written, check_event_shapes, unknown_start
+from mnemon.memories.frames import Frames
+from mnemon.memories.sweeps import Sweeps
+
+
+@dataclass(frozen=True, eq=False)
+class KanervaState(lg.SlotState):
+    """q(M) = MN(R, U, I). Shapes: R (*B, K, C), U_chol (*B, K, K)"""
+
+    R: Tensor = field(metadata=rank(2))
+    U_chol: Tensor = field(metadata=rank(2))
+
+
+@dataclass(frozen=True, eq=False)
+class KanervaAddress(State):
+    """q(w_t) = N(w_t, address_var I). Shapes: w (*B, T, K)"""
+
+    w: Tensor = field(metadata=rank(2))
+
+
+@dataclass(frozen=True, eq=False)
+class KanervaMemory(SweptMemory):
+    """Dynamic Kanerva Machine. `online=True` writes item by item; else all items are addressed, then written,
+    `num_steps` times over. `address_var` is the variance of q(w), which no inference chooses."""
+
+    address_var: float | Tensor = field(default=0.3, kw_only=True)
+    online: bool = field(default=True, kw_only=True)
+
+    state_class: ClassVar[type[State]] = KanervaState
+    default_steps: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("address_var", self.address_var)
+
+    def prior(
+        self,
+        batch_shape: tuple[int, ...] = (),
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> KanervaState:
+        return KanervaState(*lg.prior_slots(self, dtype, device)).expand(batch_shape)
+
+    def address(self, state: KanervaState, codes: Tensor | Codes) -> KanervaAddress:
+        """Ridge regression of every code on the slots' mean. Shapes: codes (*B, T, C)"""
+        return KanervaAddress(self._regress(state.R, self._read_frames("address", state, codes).mean))
+
+    def update(
+        self,
+        address: KanervaAddress,
+        codes: Tensor | Codes,
+        *,
+        prior: KanervaState | None = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> KanervaState:
+        """Bayesian regression of all codes on fixed addresses; writing them one by one gives the same.
+
+        Shapes: codes (*B, T, C)
+        """
+        frames = Frames.gather("update", codes, self.code_dim, mask, weights)
+        natural = lg.NaturalPrior.of(self._prior_like(frames) if prior is None else prior)
+        return KanervaState.from_slots(self._regress_memory(address.w, frames, natural))
+
+    def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
+        frames = self._written_frames(codes, written)
+        state = written.state
+        address = self.address(state, frames.mean) if written.address is None else written.address
+        return self._frame_terms(frames, state, address.w, self._prior_of(written, frames))
+
+    def _frame_terms(self, frames: Frames, state: KanervaState, w: Tensor, prior: KanervaState) -> Terms:
+        weights = self._weights(w)
+        square = lg.expected_square(state.cluster, frames.mean, weights)[..., 0]
+        fit = frames.constant(self.noise_var) - 0.5 * square / self.noise_var
+        return frames.terms(fit, weights.kl[..., 0], state.kl(prior))
+
+    def best_address_var(self, state: KanervaState) -> Tensor:
+        """The scalar variance of q(w) that maximises the bound: K / (tr A / s2 + K). Shapes: -> (*B)"""
+        self._check_state("best_address_var", state)
+        trace = state.slots.second_moment.diagonal(dim1=-2, dim2=-1).sum(-1)
+        return self.num_slots / (trace / self.noise_var + self.num_slots)
+
+    def sample(
+        self, state: KanervaState, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None
+    ) -> Tensor:
+        check_size("n", n)
+        self._check_state("sample", state)
+        cluster = torch.zeros((*state.batch_shape, n), dtype=torch.long, device=state.R.device)
+        return lg.sample_codes(state.cluster, cluster, self.noise_var if noise else 0.0, generator)
+
+    def log_likelihood(self, state: KanervaState, codes: Tensor | Codes) -> Bound:
+        frames = self._read_frames("log_likelihood", state, codes)
+        weights = self._weights(self._regress(state.R, frames.mean))
+        square = lg.expected_square(state.cluster, frames.mean, weights)
+        value = (-0.5 * square / self.noise_var - weights.kl)[..., 0]
+        return Bound(value + frames.constant(self.noise_var))
+
+    def log_density(self, state: KanervaState, codes: Tensor) -> Tensor:
+        frames = self._read_frames("log_density", state, codes)
+        scores = lg.log_density(state.cluster, frames.mean, self.noise_var)
+        return scores[..., 0] + frames.constant(self.noise_var)
+
+    def _recall_once(self, state: KanervaState, codes: Tensor) -> Tensor:
+        return self._regress(state.R, codes) @ state.R
+
+    def _mean_code(self, state: KanervaState) -> Tensor:
+        return torch.zeros_like(state.R[..., 0, :])
+
+    def _regress(self, R: Tensor, codes: Tensor) -> Tensor:
+        """w = (R R' + s2 I)^-1 R z. Shapes: codes (*B, T, C) -> (*B, T, K)"""
+        eye = torch.eye(R.shape[-2], dtype=R.dtype, device=R.device)
+        inverse, _ = spd_inverse(R @ R.mT + self.noise_var * eye)
+        return codes @ R.mT @ inverse
+
+    def _regress_memory(self, w: Tensor, frames: Frames, prior: lg.NaturalPrior) -> lg.Slots:
+        counted = frames.count(w)
+        U, _ = spd_inverse(prior.precision + counted.mT @ w / self.noise_var)
+        return lg.Slots(U @ (prior.precision_mean + counted.mT @ frames.mean / self.noise_var), U)
+
+    def _weights(self, w: Tensor) -> lg.Weights:
+        """q(w) in the shape of the linear-Gaussian algebra."""
+        eye = torch.eye(self.num_slots, dtype=w.dtype, device=w.device)
+        variance = torch.as_tensor(self.address_var, dtype=w.dtype, device=w.device)
+        log_det = (self.num_slots * variance.log()).expand(*w.shape[:-2], 1)
+        return lg.Weights(w[..., None, :], (variance * eye).expand(*w.shape[:-2], 1, *eye.shape), log_det)
+
+    def _check_state(self, where: str, state: Any) -> None:
+        K = self.num_slots
+        check_event_shapes(where, state, KanervaState, {"R": (K, self.code_dim), "U_chol": (K, K)})
+
+    def _start(self, init: str, prior: KanervaState, frames: Frames, generator: torch.Generator | None) -> KanervaState:
+        """ "random": addresses start from R0 + N(0, 0.05^2). "prior": from R0 (stuck at w = 0 if R0 = 0)."""
+        if init == "prior":
+            return prior
+        if init != "random":
+            raise unknown_start(init, ("prior", "random"))
+        shape = (*frames.batch_shape, self.num_slots, self.code_dim)
+        noise = torch.randn(shape, dtype=prior.R.dtype, device=prior.R.device, generator=generator)
+        return KanervaState.from_slots(lg.Slots(prior.R + 0.05 * noise, prior.U))
+
+    def _default_start(self, prior: State | None) -> str:
+        symmetric = isinstance(self.slot_mean, int | float) and self.slot_mean == 0
+        return "random" if prior is None and symmetric else "prior"
+
+    def _check_write(self, num_steps: int, chunk_size: int | None) -> None:
+        if self.online and num_steps != 1:
+            raise ValueError(
+                f"num_steps: expected 1 for an online write, got {num_steps}; a second pass would count every "
+                "item twice. Use online=False to iterate"
+            )
+        if chunk_size is not None:
+            raise ValueError(
+                "chunk_size: the Kanerva write goes item by item (online) or addresses all items at once (batched); "
+                "leave chunk_size out"
+            )
+
+    def _sweeps(
+        self, frames: Frames, prior: KanervaState, start: KanervaState, chunk_size: int | None, fresh: bool
+    ) -> Sweeps:
+        return KanervaSweeps(self, frames, prior, start)
+
+
+@dataclass(frozen=True, eq=False)
+class KanervaCarry(Record):
+    """Shapes: R (*B, K, C), U (*B, K, K), w (*B, T, K)"""
+
+    R: Tensor
+    U: Tensor
+    w: Tensor | None = None
+
+
+class KanervaSweeps:
+    """One pass of online writes, or one round of addressing all items and writing them from the prior."""
+
+    def __init__(self, memory: KanervaMemory, frames: Frames, prior: KanervaState, start: KanervaState) -> None:
+        self.memory, self.frames, self.prior, self.first = memory, frames, prior, start
+        self.natural = lg.NaturalPrior.of(prior)
+
+    def start(self) -> KanervaCarry:
+        return KanervaCarry(self.first.R, self.first.U)
+
+    def sweep(self, carry: KanervaCarry, want_bound: bool) -> tuple[KanervaCarry, Tensor | None]:
+        new = self._online(carry) if self.memory.online else self._batched(carry)
+        if not want_bound or new.w is None:
+            return new, None
+        state = KanervaState.from_slots(lg.Slots(new.R, new.U))
+        return new, self.memory._frame_terms(self.frames, state, new.w, self.prior).joint
+
+    def _batched(self, carry: KanervaCarry) -> KanervaCarry:
+        w = self.memory._regress(carry.R, self.frames.mean)
+        slots = self.memory._regress_memory(w, self.frames, self.natural)
+        return KanervaCarry(slots.R, slots.U, w)
+
+    def _online(self, carry: KanervaCarry) -> KanervaCarry:
+        """sigma = w'Uw + s2; c = U w / sigma; R += c (z - R'w)'; U -= c (U w)'. A count n divides s2 by n."""
+        s2 = self.memory.noise_var
+        leading = self.frames.batch_shape
+        R = carry.R.expand(*leading, *carry.R.shape[-2:])
+        U = carry.U.expand(*leading, *carry.U.shape[-2:])
+        addresses = []
+        for t in range(self.frames.num_items):  # each write changes the next address: no way around the loop
+            z = self.frames.mean[..., t : t + 1, :]
+            w = self.memory._regress(R, z).mT
+            Uw = U @ w
+            n = 1.0 if self.frames.counts is None else self.frames.counts[..., t, None, None]
+            c = n * Uw / (n * (w.mT @ Uw) + s2)
+            R = R + c * (z - w.mT @ R)
+            U = U - c * Uw.mT
+            addresses.append(w.mT)
+        return KanervaCarry(R, U, torch.cat(addresses, dim=-2))
+
+    def finish(self, carry: KanervaCarry) -> tuple[KanervaState, KanervaAddress | None]:
+        state = KanervaState(carry.R, safe_cholesky(carry.U))
+        return state, None if carry.w is None else KanervaAddress(carry.w)

@@ -1,0 +1,324 @@
+"""The algebra shared by the linear-Gaussian memories: M'w + b explains a code, M, b and w are Gaussian.
+
+Everything here works on clusters: batch dims, then H of them. A single memory is the case H = 1.
+s2 is the code noise variance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from mnemon.core.linalg import safe_cholesky, spd_inverse
+from mnemon.core.state import Record, State
+from mnemon.distributions.gaussian import DiagonalGaussian
+from mnemon.distributions.matrix_normal import MatrixNormal
+from mnemon.memories.base import LatentMemory
+from mnemon.memories.frames import Frames
+from mnemon.memories.sweeps import Sums
+
+
+@dataclass(frozen=True, eq=False)
+class Slots(Record):
+    """q(M) = MN(R, U, I) and q(b) = N(mu_b, v_b I), as the sweeps iterate on them.
+
+    Shapes: R (..., K, C), U (..., K, K), mu_b (..., C), v_b (...); no b: mu_b and v_b are None
+    """
+
+    R: Tensor
+    U: Tensor
+    mu_b: Tensor | None = None
+    v_b: Tensor | None = None
+
+    @property
+    def second_moment(self) -> Tensor:
+        """A = E[M M'] = R R' + C U. Shapes: -> (..., K, K)"""
+        return self.R @ self.R.mT + self.R.shape[-1] * self.U
+
+
+class SlotState(State):
+    """Base of the states that hold q(M) and q(b): they differ only in their cluster dimensions."""
+
+    R: Tensor
+    U_chol: Tensor
+    mu_b: Tensor | None = None
+    v_b: Tensor | None = None
+
+    @classmethod
+    def from_moments(cls, *, R: Tensor, U: Tensor, mu_b: Tensor | None = None, v_b: Tensor | None = None) -> Self:
+        """A state from means and covariances; batch dimensions are broadcast together."""
+        return cls.from_slots(Slots(R, U, mu_b, v_b))
+
+    @classmethod
+    def from_slots(cls, slots: Slots, **others: Tensor) -> Self:
+        ranks = cls._event_ranks()
+        parts = {"R": slots.R, "U_chol": safe_cholesky(slots.U), "mu_b": slots.mu_b, "v_b": slots.v_b}
+        present = {name: part for name, part in parts.items() if part is not None}
+        leading = torch.broadcast_shapes(*(p.shape[: p.ndim - ranks[name]] for name, p in present.items()))
+        expanded = {
+            name: part.expand(leading + part.shape[part.ndim - ranks[name] :]) for name, part in present.items()
+        }
+        return cls(**expanded, **others)
+
+    @property
+    def U(self) -> Tensor:
+        return self.U_chol @ self.U_chol.mT
+
+    @property
+    def slots(self) -> Slots:
+        return Slots(self.R, self.U, self.mu_b, self.v_b)
+
+    @property
+    def cluster(self) -> Slots:
+        """The slots as a cluster dimension of one, for states that have none."""
+        return self.slots.map(lambda tensor: tensor.unsqueeze(len(self.batch_shape)))
+
+    def kl(self, prior: SlotState) -> Tensor:
+        """KL(q(M) q(b) || p(M) p(b)), one per cluster. Shapes: -> (*B, [H])"""
+        kl = MatrixNormal(self.R, self.U_chol).kl(MatrixNormal(prior.R, prior.U_chol))
+        if self.mu_b is None or self.v_b is None or prior.mu_b is None or prior.v_b is None:
+            return kl
+        width = self.mu_b.shape[-1]
+        q_b = DiagonalGaussian(self.mu_b, self.v_b.sqrt()[..., None].expand(*self.v_b.shape, width))
+        p_b = DiagonalGaussian(prior.mu_b, prior.v_b.sqrt()[..., None].expand(*prior.v_b.shape, width))
+        return kl + q_b.kl(p_b)
+
+
+@dataclass(frozen=True, eq=False)
+class Weights(Record):
+    """q(w_t | cluster) = N(mu_w_t, Sigma_w): the mean differs per item, the covariance does not.
+
+    Shapes: mu_w (*B, T, H, K), Sigma_w (*B, H, K, K), log_det (*B, H)
+    """
+
+    mu_w: Tensor
+    Sigma_w: Tensor
+    log_det: Tensor
+
+    @classmethod
+    def of(cls, mu_w: Tensor, Sigma_w: Tensor) -> Weights:
+        return cls(mu_w, Sigma_w, spd_inverse(Sigma_w)[1])
+
+    @property
+    def kl(self) -> Tensor:
+        """KL(q(w) || N(0, I)). Shapes: -> (*B, T, H)"""
+        trace = self.Sigma_w.diagonal(dim1=-2, dim2=-1).sum(-1)
+        constant = trace - self.Sigma_w.shape[-1] - self.log_det
+        return 0.5 * (self.mu_w.square().sum(-1) + constant[..., None, :])
+
+
+def project(codes: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
+    """R (z - mu_b) and |z - mu_b|^2 for every item and cluster, by one matrix product.
+
+    Codes and locations are first centred on the mean location, so float32 keeps its digits far from 0.
+
+    Shapes: codes (*B, T, C) -> (*B, T, H, K), (*B, T, H)
+    """
+    R = slots.R
+    H, K = R.shape[-3:-1]
+    if slots.mu_b is None:
+        products = codes @ R.flatten(-3, -2).mT
+        return products.unflatten(-1, (H, K)), codes.square().sum(-1)[..., None].expand(*codes.shape[:-1], H)
+    centre = slots.mu_b.mean(-2, keepdim=True)
+    codes, location = codes - centre, slots.mu_b - centre
+    rows = torch.cat((R, location[..., None, :]), dim=-2)
+    products = (codes @ rows.flatten(-3, -2).mT).unflatten(-1, (H, K + 1))
+    offset = (R @ location[..., None])[..., 0]
+    distance = codes.square().sum(-1)[..., None] - 2 * products[..., K]
+    return products[..., :K] - offset[..., None, :, :], distance + location.square().sum(-1)[..., None, :]
+
+
+def address(slots: Slots, codes: Tensor, s2: float | Tensor) -> tuple[Weights, Tensor]:
+    """q(w|cluster) of every item, and how well each cluster explains it.
+
+    Sigma_w = (I + A/s2)^-1, mu_w = Sigma_w R (z - mu_b) / s2. The score is
+    -E||z - M'w - b||^2 / (2 s2) - KL(q(w) || N(0, I)), which at its maximum over q(w) is
+    1/2 mu_w' Sigma_w^-1 mu_w - (|z - mu_b|^2 + C v_b) / (2 s2) + 1/2 logdet Sigma_w.
+
+    Shapes: codes (*B, T, C) -> mu_w (*B, T, H, K), scores (*B, T, H)
+
+    VBM, theorems 1, 3 and 4 (eq. 195).
+    """
+    eye = torch.eye(slots.R.shape[-2], dtype=codes.dtype, device=codes.device)
+    Sigma_w, log_det_precision = spd_inverse(eye + slots.second_moment / s2)
+    projected, distance = project(codes, slots)
+    projected = projected / s2
+    mu_w = torch.einsum("...thk,...hkl->...thl", projected, Sigma_w)
+    explained = (projected * mu_w).sum(-1)
+    if slots.v_b is not None:
+        distance = distance + slots.R.shape[-1] * slots.v_b[..., None, :]
+    scores = 0.5 * (explained - distance / s2 - log_det_precision[..., None, :])
+    return Weights(mu_w, Sigma_w, -log_det_precision), scores
+
+
+def expected_square(slots: Slots, codes: Tensor, weights: Weights) -> Tensor:
+    """E||z - M'w - b||^2 under any q(w), q(M), q(b), without the variance of z.
+
+    Shapes: codes (*B, T, C) -> (*B, T, H)
+    """
+    A = slots.second_moment
+    projected, distance = project(codes, slots)
+    quadratic = torch.einsum("...thk,...hkl,...thl->...th", weights.mu_w, A, weights.mu_w)
+    constant = (A * weights.Sigma_w).sum((-2, -1))
+    if slots.v_b is not None:
+        constant = constant + slots.R.shape[-1] * slots.v_b
+    return distance - 2 * (projected * weights.mu_w).sum(-1) + quadratic + constant[..., None, :]
+
+
+@dataclass(frozen=True, eq=False)
+class Moments(Sums):
+    """Sums over an episode's items that the M step and the bound need.
+
+    Codes are measured from the location mu_b under which they were addressed, each item counts as often
+    as its cluster takes it: n = sum_t theta_t.
+
+    Shapes: count, square, address_kl (...), w (..., K), ww (..., K, K), z (..., C), wz (..., K, C)
+    """
+
+    count: Tensor
+    w: Tensor  # sum mu_w
+    ww: Tensor  # sum E[w w'] = sum mu_w mu_w' + n Sigma_w
+    z: Tensor  # sum (z - mu_b)
+    wz: Tensor  # sum mu_w (z - mu_b)'
+    square: Tensor  # sum |z - mu_b|^2
+    address_kl: Tensor  # sum KL of the whole address
+
+
+def collect(slots: Slots, frames: Frames, weights: Weights, theta: Tensor, address_kl: Tensor) -> Moments:
+    """Sum addressed items into moments; theta (*B, T, H) says how much of an item a cluster takes.
+
+    Shapes: address_kl (*B, T, H), already weighted by theta -> fields (*B, H, ...)
+    """
+    theta, address_kl = frames.count(theta), frames.count(address_kl)
+    taken = theta[..., None] * weights.mu_w
+    codes = frames.mean
+    centre = None if slots.mu_b is None else slots.mu_b.mean(-2, keepdim=True)
+    if centre is not None:
+        codes = codes - centre
+    count, w = theta.sum(-2), taken.sum(-3)
+    z = theta.mT @ codes
+    wz = (taken.flatten(-2).mT @ codes).unflatten(-2, taken.shape[-2:])
+    square = (theta.mT @ codes.square().sum(-1, keepdim=True))[..., 0]
+    if slots.mu_b is not None and centre is not None:
+        location = slots.mu_b - centre
+        square = square - 2 * (z * location).sum(-1) + count * location.square().sum(-1)
+        z = z - count[..., None] * location
+        wz = wz - w[..., None] * location[..., None, :]
+    ww = torch.einsum("...thk,...thl->...hkl", taken, weights.mu_w) + count[..., None, None] * weights.Sigma_w
+    return Moments(count, w, ww, z, wz, square, address_kl.sum(-2))
+
+
+@dataclass(frozen=True, eq=False)
+class NaturalPrior(Record):
+    """p(M), p(b) in the form the M step adds to: precisions, and precisions times means."""
+
+    precision: Tensor  # U0^-1
+    precision_mean: Tensor  # U0^-1 R0
+    location_precision: Tensor | None = None  # 1 / v_b0
+    location_precision_mean: Tensor | None = None  # mu_b0 / v_b0
+
+    @classmethod
+    def of(cls, prior: SlotState) -> NaturalPrior:
+        precision = torch.cholesky_inverse(prior.U_chol)
+        if prior.mu_b is None or prior.v_b is None:
+            return cls(precision, precision @ prior.R)
+        return cls(precision, precision @ prior.R, 1 / prior.v_b, prior.mu_b / prior.v_b[..., None])
+
+
+def maximise(addressed: Slots, moments: Moments, prior: NaturalPrior, s2: float | Tensor) -> Slots:
+    """M step: q(b), then q(M), each the exact maximum of the bound given the rest.
+
+    `addressed` are the slots under which the moments were taken: b is updated against their R.
+
+    VBM, theorems 1, 3 and 4.
+    """
+    mu_b = v_b = None
+    wz = moments.wz
+    if (
+        addressed.mu_b is not None
+        and prior.location_precision is not None
+        and prior.location_precision_mean is not None
+    ):
+        v_b = 1 / (prior.location_precision + moments.count / s2)
+        unexplained = moments.z - (addressed.R.mT @ moments.w[..., None])[..., 0]
+        total = (unexplained + moments.count[..., None] * addressed.mu_b) / s2
+        mu_b = v_b[..., None] * (prior.location_precision_mean + total)
+        wz = wz - moments.w[..., None] * (mu_b - addressed.mu_b)[..., None, :]
+    U, _ = spd_inverse(prior.precision + moments.ww / s2)
+    return Slots(U @ (prior.precision_mean + wz / s2), U, mu_b, v_b)
+
+
+def update(
+    frames: Frames,
+    weights: Weights,
+    theta: Tensor,
+    R: Tensor | None,
+    prior: NaturalPrior,
+    s2: float | Tensor,
+) -> Slots:
+    """M step from addresses that need not be this algebra's own. R: the slots against which b is updated.
+
+    Shapes: theta (*B, T, H), R (*B, H, K, C) -> fields (*B, H, ...)
+    """
+    mu_b = None
+    if prior.location_precision is not None:
+        if R is None:
+            raise ValueError("update: expected an address with R (this memory has a shift), got none")
+        centre = frames.count(frames.mean).sum(-2, keepdim=True) / frames.total[..., None, None]
+        mu_b = centre.expand(*R.shape[:-2], R.shape[-1])
+    addressed = Slots(prior.precision_mean if R is None else R, prior.precision, mu_b)
+    moments = collect(addressed, frames, weights, theta, torch.zeros_like(theta))
+    return maximise(addressed, moments, prior, s2)
+
+
+def sample_codes(slots: Slots, cluster: Tensor, noise_var: float | Tensor, generator: torch.Generator | None) -> Tensor:
+    """Draw w, then z with M and b integrated out: N(R'w + mu_b, (w'Uw + v_b + noise_var) I).
+
+    Shapes: cluster (*B, n) -> (*B, n, C)
+    """
+    pick = cluster[..., None, None]
+    K, C = slots.R.shape[-2:]
+    R = slots.R.gather(-3, pick.expand(*cluster.shape, K, C))
+    U = slots.U.gather(-3, pick.expand(*cluster.shape, K, K))
+    w = torch.randn((*cluster.shape, K), dtype=R.dtype, device=R.device, generator=generator)
+    mean = (w[..., None, :] @ R)[..., 0, :]
+    variance = torch.einsum("...k,...kl,...l->...", w, U, w) + noise_var
+    if slots.mu_b is not None and slots.v_b is not None:
+        mean = mean + slots.mu_b.gather(-2, cluster[..., None].expand(*cluster.shape, C))
+        variance = variance + slots.v_b.gather(-1, cluster)
+    noise = torch.randn(mean.shape, dtype=R.dtype, device=R.device, generator=generator)
+    return mean + variance.sqrt()[..., None] * noise
+
+
+def log_density(slots: Slots, codes: Tensor, s2: float | Tensor) -> Tensor:
+    """log N(z; mu_b, R'R + s2 I) per cluster: the score of a memory without uncertainty, constants aside.
+
+    Shapes: codes (*B, T, C) -> (*B, T, H)
+    """
+    certain = Slots(slots.R, torch.zeros_like(slots.U), slots.mu_b, None)
+    return address(certain, codes, s2)[1]
+
+
+def prior_slots(memory: LatentMemory, dtype: torch.dtype | None, device: torch.device | None) -> tuple[Tensor, Tensor]:
+    """R0 and the Cholesky factor of U0 = slot_var I. Shapes: -> (K, C), (K, K)"""
+    eye = torch.eye(memory.num_slots, dtype=dtype, device=device)
+    slot_std = torch.as_tensor(memory.slot_var, dtype=dtype, device=device).sqrt()
+    return memory._mean_of_slots(dtype, device), slot_std * eye
+
+
+def expected_fit(addressed: Slots, moments: Moments, slots: Slots, s2: float | Tensor) -> Tensor:
+    """Sum over items of -E||z - M'w - b||^2 / (2 s2) - address KL, from the moments alone.
+
+    Shapes: -> (..., ) one per cluster
+    """
+    square, wz = moments.square, moments.wz
+    if slots.mu_b is not None and slots.v_b is not None and addressed.mu_b is not None:
+        moved = slots.mu_b - addressed.mu_b
+        square = square - 2 * (moved * moments.z).sum(-1) + moments.count * moved.square().sum(-1)
+        square = square + moments.count * slots.R.shape[-1] * slots.v_b
+        wz = wz - moments.w[..., None] * moved[..., None, :]
+    square = square - 2 * (slots.R * wz).sum((-2, -1)) + (slots.second_moment * moments.ww).sum((-2, -1))
+    return -0.5 * square / s2 - moments.address_kl

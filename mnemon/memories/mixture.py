@@ -1,0 +1,232 @@
+"""The mixture memory: clusters, each a small linear-Gaussian memory with a location of its own.
+
+    s_t ~ Cat(1/H),  w_t | s_t ~ N(0, I),  z_t ~ N(M_s'w_t + b_s, s2 I)
+
+A Bayesian mixture of factor analysers. VBM, theorem 4 (C.4). The number of clusters is chosen when
+writing: nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from mnemon.core.checks import check_positive, check_size
+from mnemon.core.episode import Codes
+from mnemon.core.protocol import Bound, Terms
+from mnemon.core.state import State, rank
+from mnemon.memories import linear_gaussian as lg
+from mnemon.memories.base import SweptMemory, Written, check_event_shapes, unknown_start
+from mnemon.memories.categorical import categorical_kl
+from mnemon.memories.frames import Frames
+from mnemon.memories.seeding import pick_kmeans, pick_random
+from mnemon.memories.sweeps import ItemSweeps, Sweeps
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureState(lg.SlotState):
+    """q(M_h) = MN(R_h, U_h, I), q(b_h) = N(mu_b_h, v_b_h I) for every cluster h.
+
+    Shapes: R (*B, H, K, C), U_chol (*B, H, K, K), mu_b (*B, H, C), v_b (*B, H)
+    """
+
+    R: Tensor = field(metadata=rank(3))
+    U_chol: Tensor = field(metadata=rank(3))
+    mu_b: Tensor = field(metadata=rank(2))
+    v_b: Tensor = field(metadata=rank(1))
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureAddress(State):
+    """q(s_t = h) = theta_t[h] and q(w_t | s_t = h) = N(mu_w_t[h], Sigma_w[h]); R as it was when addressed.
+
+    Shapes: log_theta (*B, T, H), mu_w (*B, T, H, K), Sigma_w (*B, H, K, K), R (*B, H, K, C)
+    """
+
+    log_theta: Tensor = field(metadata=rank(2))
+    mu_w: Tensor = field(metadata=rank(3))
+    Sigma_w: Tensor = field(metadata=rank(3))
+    R: Tensor = field(metadata=rank(3))
+
+    @property
+    def theta(self) -> Tensor:
+        return self.log_theta.exp()
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureMemory(SweptMemory):
+    """Mixture of `num_clusters` linear-Gaussian memories of `num_slots` rows each.
+
+    The defaults of the variances are the published ones for K slots: slot_var 0.4, location_var 0.4 K,
+    noise_var 0.2 K (there K = 6); set them for your own codes, or let `choose_variances` do it.
+    """
+
+    num_clusters: int = field(default=10, kw_only=True)
+    location_var: float | Tensor = field(default=1.0, kw_only=True)
+    location_mean: float | Tensor = field(default=0.0, kw_only=True)
+
+    state_class: ClassVar[type[State]] = MixtureState
+    default_steps: ClassVar[int] = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_size("num_clusters", self.num_clusters)
+        check_positive("location_var", self.location_var)
+
+    def prior(
+        self,
+        batch_shape: tuple[int, ...] = (),
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> MixtureState:
+        """The same MN(R0, slot_var I, I) and N(location_mean, location_var I) for every cluster."""
+        R, U_chol = lg.prior_slots(self, dtype, device)
+        H, K, C = self.num_clusters, self.num_slots, self.code_dim
+        mu_b = torch.as_tensor(self.location_mean, dtype=dtype, device=device).expand(H, C)
+        v_b = torch.as_tensor(self.location_var, dtype=dtype, device=device).expand(H)
+        return MixtureState(R.expand(H, K, C), U_chol.expand(H, K, K), mu_b, v_b).expand(batch_shape)
+
+    def address(self, state: MixtureState, codes: Tensor | Codes) -> MixtureAddress:
+        """q(s_t, w_t) under a state. Shapes: codes (*B, T, C)"""
+        return self._e_step(state.slots, self._read_frames("address", state, codes))[0]
+
+    def update(
+        self,
+        address: MixtureAddress,
+        codes: Tensor | Codes,
+        *,
+        prior: MixtureState | None = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> MixtureState:
+        """q(b), then q(M) of every cluster, given the addresses of all codes. Shapes: codes (*B, T, C)"""
+        self = self._with_clusters(address.log_theta.shape[-1])
+        frames = Frames.gather("update", codes, self.code_dim, mask, weights)
+        natural = lg.NaturalPrior.of(self._prior_like(frames) if prior is None else prior)
+        given = lg.Weights.of(address.mu_w, address.Sigma_w)
+        slots = lg.update(frames, given, address.theta, address.R, natural, self.noise_var)
+        return MixtureState.from_slots(slots)
+
+    def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
+        state = written.state
+        self = self._with_clusters(state.R.shape[-3])
+        frames = self._written_frames(codes, written)
+        address = self.address(state, frames.mean) if written.address is None else written.address
+        weights = lg.Weights.of(address.mu_w, address.Sigma_w)
+        square = (address.theta * lg.expected_square(state.slots, frames.mean, weights)).sum(-1)
+        fit = frames.constant(self.noise_var) - 0.5 * square / self.noise_var
+        memory_kl = state.kl(self._prior_of(written, frames)).sum(-1)
+        return frames.terms(fit, _address_kl(address.log_theta, weights).sum(-1), memory_kl)
+
+    def sample(
+        self, state: MixtureState, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None
+    ) -> Tensor:
+        check_size("n", n)
+        self._check_state("sample", state)
+        cluster = torch.randint(state.R.shape[-3], (*state.batch_shape, n), device=state.R.device, generator=generator)
+        return lg.sample_codes(state.slots, cluster, self.noise_var if noise else 0.0, generator)
+
+    def log_likelihood(self, state: MixtureState, codes: Tensor | Codes) -> Bound:
+        frames = self._read_frames("log_likelihood", state, codes)
+        _, scores = lg.address(state.slots, frames.mean, self.noise_var)
+        return Bound(_mix(scores) + frames.constant(self.noise_var))
+
+    def log_density(self, state: MixtureState, codes: Tensor) -> Tensor:
+        frames = self._read_frames("log_density", state, codes)
+        scores = lg.log_density(state.slots, frames.mean, self.noise_var)
+        return _mix(scores) + frames.constant(self.noise_var)
+
+    def _with_clusters(self, num_clusters: int) -> Self:
+        return self if num_clusters == self.num_clusters else self.replace(num_clusters=num_clusters)
+
+    def _recall_once(self, state: MixtureState, codes: Tensor) -> Tensor:
+        weights, scores = lg.address(state.slots, codes, self.noise_var)
+        theta = scores.softmax(-1)
+        taken = (theta[..., None] * weights.mu_w).flatten(-2)
+        return taken @ state.R.flatten(-3, -2) + theta @ state.mu_b
+
+    def _mean_code(self, state: MixtureState) -> Tensor:
+        return state.mu_b.mean(-2)
+
+    def _check_state(self, where: str, state: Any) -> None:
+        """Any number of clusters will do: it belongs to the state."""
+        H = state.R.shape[-3] if isinstance(state, MixtureState) and state.R.ndim > 2 else self.num_clusters
+        K, C = self.num_slots, self.code_dim
+        check_event_shapes(
+            where, state, MixtureState, {"R": (H, K, C), "U_chol": (H, K, K), "mu_b": (H, C), "v_b": (H,)}
+        )
+
+    def _default_start(self, prior: State | None) -> str:
+        return "kmeans++" if prior is None else "prior"
+
+    def _start(self, init: str, prior: MixtureState, frames: Frames, generator: torch.Generator | None) -> MixtureState:
+        """ "kmeans++" or "random": b_h at items, R_h ~ N(0, 1/C^2), U_h = I/C. "prior": q = p."""
+        if init == "prior":
+            return prior
+        pick = {"kmeans++": pick_kmeans, "random": pick_random}.get(init)
+        if pick is None:
+            raise unknown_start(init, ("kmeans++", "random", "prior"))
+        H, K, C = prior.R.shape[-3:]
+        if init == "kmeans++":
+            self._check_enough_items(frames, H)
+        location = pick(frames, H, generator)
+        shape = (*frames.batch_shape, H, K, C)
+        R = torch.randn(shape, dtype=location.dtype, device=location.device, generator=generator) / C
+        U = torch.eye(K, dtype=location.dtype, device=location.device) / C
+        return MixtureState.from_moments(R=R, U=U.expand(H, K, K), mu_b=location, v_b=prior.v_b)
+
+    def _check_enough_items(self, frames: Frames, num_clusters: int) -> None:
+        present = frames.num_items
+        if frames.counts is not None and not torch.compiler.is_compiling():
+            present = min(present, int((frames.counts > 0).sum(-1).min()))
+        if present < num_clusters:
+            raise ValueError(
+                f"write: expected at least as many items as clusters for k-means++, got {present} items and "
+                f"{num_clusters} clusters; pass num_clusters={present} or less, or init='random'"
+            )
+
+    def _sweeps(
+        self, frames: Frames, prior: MixtureState, start: MixtureState, chunk_size: int | None, fresh: bool
+    ) -> Sweeps:
+        return ItemSweeps(self, frames, prior, start, chunk_size)
+
+    # -- the steps of ItemSweeps -------------------------------------------------------------------
+
+    def _posterior(self, state: MixtureState) -> lg.Slots:
+        return state.slots
+
+    def _natural(self, prior: MixtureState) -> lg.NaturalPrior:
+        return lg.NaturalPrior.of(prior)
+
+    def _e_step(self, slots: lg.Slots, frames: Frames) -> tuple[MixtureAddress, lg.Moments]:
+        weights, scores = lg.address(slots, frames.mean, self.noise_var)
+        log_theta = scores.log_softmax(-1)
+        moments = lg.collect(slots, frames, weights, log_theta.exp(), _address_kl(log_theta, weights))
+        return MixtureAddress(log_theta, weights.mu_w, weights.Sigma_w, slots.R), moments
+
+    def _m_step(self, slots: lg.Slots, moments: lg.Moments, prior: lg.NaturalPrior) -> lg.Slots:
+        return lg.maximise(slots, moments, prior, self.noise_var)
+
+    def _fit(self, addressed: lg.Slots, moments: lg.Moments, slots: lg.Slots) -> Tensor:
+        return lg.expected_fit(addressed, moments, slots, self.noise_var).sum(-1)
+
+    def _memory_kl(self, slots: lg.Slots, prior: MixtureState) -> Tensor:
+        return MixtureState.from_slots(slots).kl(prior).sum(-1)
+
+    def _state(self, slots: lg.Slots) -> MixtureState:
+        return MixtureState.from_slots(slots)
+
+
+def _mix(scores: Tensor) -> Tensor:
+    """log mean_h exp(score_h). Shapes: (*B, T, H) -> (*B, T)"""
+    return scores.logsumexp(-1) - math.log(scores.shape[-1])
+
+
+def _address_kl(log_theta: Tensor, weights: lg.Weights) -> Tensor:
+    """theta_h (KL(q(w|h) || N(0, I)) + log theta_h + log H). Shapes: -> (*B, T, H)"""
+    return log_theta.exp() * weights.kl + categorical_kl(log_theta)
