@@ -38,20 +38,32 @@ def _flatten(record: Record) -> tuple[list[Any], tuple[tuple[str, ...], tuple[tu
     """Tensors and records are children; constants and absent fields are structure (vmap returns no None)."""
     children: dict[str, Any] = {}
     constants: list[tuple[str, Any]] = []
-    for f in dataclasses.fields(record):  # type: ignore[arg-type]
-        value = getattr(record, f.name)
-        if value is None or "static" in f.metadata:
-            constants.append((f.name, value))
+    for name, metadata in record._fields.items():
+        value = getattr(record, name)
+        if value is None or "static" in metadata:
+            constants.append((name, value))
         else:
-            children[f.name] = value
+            children[name] = value
     return list(children.values()), (tuple(children), tuple(constants))
+
+
+def _own_fields(cls: type) -> dict[str, Mapping[str, Any]]:
+    """Name and metadata of the fields a class declares, before @dataclass sees it.
+
+    `dataclasses.fields` would tell the same, but compiled code cannot call it on a class.
+    """
+    declared = {name: cls.__dict__.get(name) for name, kind in vars(cls).get("__annotations__", {}).items() if "ClassVar" not in str(kind)}
+    return {name: value.metadata if isinstance(value, dataclasses.Field) else {} for name, value in declared.items()}
 
 
 class Record:
     """Base of frozen `eq=False` dataclasses whose fields are tensors, records, plain constants or None."""
 
+    _fields: ClassVar[dict[str, Mapping[str, Any]]] = {}
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls._fields = cls._fields | _own_fields(cls)
         pytree.register_pytree_node(
             cls,
             _flatten,
@@ -61,7 +73,7 @@ class Record:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Apply `function` to every tensor, also inside nested records."""
-        return dataclasses.replace(self, **{name: _apply(function, getattr(self, name)) for name in _names(self)})  # type: ignore[type-var]
+        return dataclasses.replace(self, **{name: _apply(function, getattr(self, name)) for name in self._fields})  # type: ignore[type-var]
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """`Tensor.to` on every tensor."""
@@ -75,14 +87,14 @@ class Record:
 
     def tensors(self) -> dict[str, Tensor]:
         """The record's own tensors by name; absent ones (None) are left out."""
-        values = {name: getattr(self, name) for name in _names(self)}
+        values = {name: getattr(self, name) for name in self._fields}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     @property
     def nbytes(self) -> int:
         """Bytes held by the tensors, nested records included."""
         total = 0
-        for name in _names(self):
+        for name in self._fields:
             value = getattr(self, name)
             if isinstance(value, Tensor | Record):
                 total += value.nbytes
@@ -109,7 +121,7 @@ class State(Record):
 
     @classmethod
     def _event_ranks(cls) -> dict[str, int]:
-        return {f.name: f.metadata["event_rank"] for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        return {name: metadata["event_rank"] for name, metadata in cls._fields.items()}
 
     def __getitem__(self, index: Any) -> Self:
         """Index over the batch dimensions only; event dimensions stay whole."""
@@ -232,10 +244,6 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def _names(record: Record) -> list[str]:
-    return [f.name for f in dataclasses.fields(record)]  # type: ignore[arg-type]
 
 
 def _apply(function: Callable[[Tensor], Tensor], value: Any) -> Any:

@@ -192,7 +192,7 @@ class SpanSweeps:
         square = (A * ww).sum((-2, -1)) - 2 * (counted * RZ).sum((-2, -1))
         address_kl = ww.diagonal(dim1=-2, dim2=-1).sum(-1) + self.n[..., 0, 0] * (log_det_precision - K)
         # KL(q(M) || p(M)) sees R only through R R', and A = R R' + C U holds its trace terms together
-        memory_kl = (self.prior_precision * A).sum((-2, -1)) + self.C * (log_det_U_precision - self.prior_log_det - K)
+        memory_kl = (self.prior_precision * A).sum((-2, -1)) + self.C * (log_det_U_precision + self.prior_log_det - K)
         return new, self.constant - 0.5 * (square + address_kl + memory_kl)
 
     def finish(self, carry: SpanCarry) -> tuple[GaussianState, GaussianAddress]:

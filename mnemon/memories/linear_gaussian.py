@@ -7,7 +7,7 @@ s2 is the code noise variance.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
@@ -42,10 +42,13 @@ class Slots(Record):
 class SlotState(State):
     """Base of the states that hold q(M) and q(b): they differ only in their cluster dimensions."""
 
-    R: Tensor
-    U_chol: Tensor
-    mu_b: Tensor | None = None
-    v_b: Tensor | None = None
+    if TYPE_CHECKING:  # the fields are the subclasses', each with its own rank
+        R: Tensor
+        U_chol: Tensor
+        mu_b: Tensor | None
+        v_b: Tensor | None
+    else:
+        mu_b = v_b = None  # of states without a location
 
     @classmethod
     def from_moments(cls, *, R: Tensor, U: Tensor, mu_b: Tensor | None = None, v_b: Tensor | None = None) -> Self:
@@ -237,15 +240,12 @@ def maximise(addressed: Slots, moments: Moments, prior: NaturalPrior, s2: float 
     """
     mu_b = v_b = None
     wz = moments.wz
-    if (
-        addressed.mu_b is not None
-        and prior.location_precision is not None
-        and prior.location_precision_mean is not None
-    ):
-        v_b = 1 / (prior.location_precision + moments.count / s2)
+    precision, precision_mean = prior.location_precision, prior.location_precision_mean
+    if addressed.mu_b is not None and precision is not None and precision_mean is not None:
+        v_b = 1 / (precision + moments.count / s2)
         unexplained = moments.z - (addressed.R.mT @ moments.w[..., None])[..., 0]
         total = (unexplained + moments.count[..., None] * addressed.mu_b) / s2
-        mu_b = v_b[..., None] * (prior.location_precision_mean + total)
+        mu_b = v_b[..., None] * (precision_mean + total)
         wz = wz - moments.w[..., None] * (mu_b - addressed.mu_b)[..., None, :]
     U, _ = spd_inverse(prior.precision + moments.ww / s2)
     return Slots(U @ (prior.precision_mean + wz / s2), U, mu_b, v_b)

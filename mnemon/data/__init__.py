@@ -1,0 +1,1 @@
+"""Data: episodes drawn from known densities."""

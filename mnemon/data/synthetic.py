@@ -1,0 +1,62 @@
+"""Episodes drawn from the linear-Gaussian model itself, with their true density attached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mnemon.core.checks import check_positive, check_size
+from mnemon.core.state import STATIC, Record
+from mnemon.distributions.gaussian import LOG_2PI
+
+
+@dataclass(frozen=True, eq=False)
+class LinearGaussianEpisode(Record):
+    """Codes z_t = M'w_t + noise, with the M and w_t that made them.
+
+    Shapes: codes (T, C), slots M (K, C), weights (T, K), slot_mean R0 (K, C)
+    """
+
+    codes: Tensor
+    slots: Tensor
+    weights: Tensor
+    slot_mean: Tensor
+    noise_var: float = field(default=1.0, metadata=STATIC)
+
+    def log_density(self, codes: Tensor | None = None) -> Tensor:
+        """log p(z | M) of codes under the true slots, w integrated out: N(0, M'M + noise_var I).
+
+        Computed through the C x C covariance, unlike the memories. Shapes: (T, C) -> (T)
+        """
+        codes = self.codes if codes is None else codes
+        C = codes.shape[-1]
+        eye = torch.eye(C, dtype=codes.dtype, device=codes.device)
+        chol = torch.linalg.cholesky(self.slots.mT @ self.slots + self.noise_var * eye)
+        white = torch.linalg.solve_triangular(chol, codes.mT, upper=False)
+        log_det = 2 * chol.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return -0.5 * (white.square().sum(-2) + C * LOG_2PI + log_det)
+
+
+def linear_gaussian_episode(
+    *, num_slots: int, code_dim: int, num_items: int, noise_var: float = 1.0, slot_var: float = 1.0, seed: int = 0
+) -> LinearGaussianEpisode:
+    """Draw R0 ~ N(0, 1), M ~ MN(R0, slot_var I, I), then w_t ~ N(0, I) and z_t per item, in float64.
+
+    The draws come from NumPy's legacy stream in this order, so that a seed means the same episode everywhere.
+    VBM, appendix E.1.
+    """
+    for name, value in (("num_slots", num_slots), ("code_dim", code_dim), ("num_items", num_items)):
+        check_size(name, value)
+    check_positive("noise_var", noise_var)
+    check_positive("slot_var", slot_var)
+    stream = np.random.RandomState(seed)
+    slot_mean = stream.randn(num_slots, code_dim)
+    slots = slot_mean + np.sqrt(slot_var) * stream.randn(num_slots, code_dim)
+    draws = [(stream.randn(num_slots), stream.randn(code_dim)) for _ in range(num_items)]
+    weights, noise = (np.stack(part) for part in zip(*draws, strict=True))
+    codes = weights @ slots + np.sqrt(noise_var) * noise
+    tensors = (torch.from_numpy(array) for array in (codes, slots, weights, slot_mean))
+    return LinearGaussianEpisode(*tensors, noise_var=noise_var)
