@@ -189,8 +189,11 @@ class LatentMemory(ABC):
             )
         return frames
 
-    def _with_clusters(self, num_clusters: int) -> Self:
-        raise ValueError(f"num_clusters: {type(self).__name__} has no clusters; use MixtureMemory or TreeMemory")
+    def _sized_for(self, num_clusters: int | None, *states: Any) -> Self:
+        """This memory with the number of clusters that was asked for, or that the given states have."""
+        if num_clusters is not None:
+            raise ValueError(f"num_clusters: {type(self).__name__} has no clusters; use MixtureMemory or TreeMemory")
+        return self
 
     def _prior_like(self, frames: Frames) -> Any:
         return self.prior(dtype=frames.mean.dtype, device=frames.mean.device)
@@ -234,17 +237,17 @@ class SweptMemory(LatentMemory):
         chunk_size: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Written:
-        if num_clusters is not None:
-            self = self._with_clusters(num_clusters)
         steps = self.default_steps if num_steps is None else num_steps
         check_steps(steps, tol, chunk_size)
         self._check_write(steps, chunk_size)
         frames = Frames.gather("write", codes, self.code_dim, mask, weights)
         if prior is not None:
             self._check_state("write: prior", prior)
-        base = self._prior_like(frames) if prior is None else prior
         if isinstance(init, State):
             self._check_state("write: init", init)
+        self = self._sized_for(num_clusters, prior, init)
+        base = self._prior_like(frames) if prior is None else prior
+        if isinstance(init, State):
             start = init
         else:
             start = self._start(init or self._default_start(prior), base, frames, generator)

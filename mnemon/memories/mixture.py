@@ -93,7 +93,8 @@ class MixtureMemory(SweptMemory):
 
     def address(self, state: MixtureState, codes: Tensor | Codes) -> MixtureAddress:
         """q(s_t, w_t) under a state. Shapes: codes (*B, T, C)"""
-        return self._e_step(state.slots, self._read_frames("address", state, codes))[0]
+        frames = self._read_frames("address", state, codes)
+        return self._e_step(state.slots, frames)[0]
 
     def update(
         self,
@@ -105,7 +106,7 @@ class MixtureMemory(SweptMemory):
         weights: Tensor | None = None,
     ) -> MixtureState:
         """q(b), then q(M) of every cluster, given the addresses of all codes. Shapes: codes (*B, T, C)"""
-        self = self._with_clusters(address.log_theta.shape[-1])
+        self = self._sized_for(address.log_theta.shape[-1])
         frames = Frames.gather("update", codes, self.code_dim, mask, weights)
         natural = lg.NaturalPrior.of(self._prior_like(frames) if prior is None else prior)
         given = lg.Weights.of(address.mu_w, address.Sigma_w)
@@ -114,7 +115,7 @@ class MixtureMemory(SweptMemory):
 
     def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
         state = written.state
-        self = self._with_clusters(state.R.shape[-3])
+        self = self._sized_for(None, state)
         frames = self._written_frames(codes, written)
         address = self.address(state, frames.mean) if written.address is None else written.address
         weights = lg.Weights.of(address.mu_w, address.Sigma_w)
@@ -141,8 +142,9 @@ class MixtureMemory(SweptMemory):
         scores = lg.log_density(state.slots, frames.mean, self.noise_var)
         return _mix(scores) + frames.constant(self.noise_var)
 
-    def _with_clusters(self, num_clusters: int) -> Self:
-        return self if num_clusters == self.num_clusters else self.replace(num_clusters=num_clusters)
+    def _sized_for(self, num_clusters: int | None, *states: Any) -> Self:
+        wanted = agreed_clusters(num_clusters, *states)
+        return self if wanted in (None, self.num_clusters) else self.replace(num_clusters=wanted)
 
     def _recall_once(self, state: MixtureState, codes: Tensor) -> Tensor:
         weights, scores = lg.address(state.slots, codes, self.noise_var)
@@ -220,6 +222,18 @@ class MixtureMemory(SweptMemory):
 
     def _state(self, slots: lg.Slots) -> MixtureState:
         return MixtureState.from_slots(slots)
+
+
+def agreed_clusters(num_clusters: int | None, *states: Any) -> int | None:
+    """The number of clusters on which a request and the states given with it agree; None if none says."""
+    sizes = {state.R.shape[-3] for state in states if isinstance(state, lg.SlotState)}
+    sizes |= set() if num_clusters is None else {num_clusters}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"num_clusters: expected prior, init and num_clusters to agree, got {sorted(sizes)}; "
+            "a memory keeps the clusters it was first written with"
+        )
+    return next(iter(sizes), None)
 
 
 def _mix(scores: Tensor) -> Tensor:

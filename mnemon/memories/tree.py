@@ -6,7 +6,6 @@ sequences are drawn as often as they occurred when writing (the state counts the
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -20,7 +19,7 @@ from mnemon.core.state import State, rank
 from mnemon.memories import linear_gaussian as lg
 from mnemon.memories.base import LatentMemory, Written, check_event_shapes
 from mnemon.memories.frames import Frames
-from mnemon.memories.mixture import MixtureAddress, MixtureMemory, MixtureState
+from mnemon.memories.mixture import MixtureAddress, MixtureMemory, MixtureState, agreed_clusters
 from mnemon.memories.seeding import draw_index
 
 MAX_SEQUENCES = 1_000_000
@@ -124,12 +123,11 @@ class TreeMemory(LatentMemory):
         generator: torch.Generator | None = None,
     ) -> Written:
         """As every memory's `write`; each segment is written on its own, then the sequences are counted."""
-        if num_clusters is not None:
-            self = self._with_clusters(num_clusters)
         frames = Frames.gather("write", codes, self.code_dim, mask, weights)
         for name, state in (("prior", prior), ("init", init)):
             if state is not None and not isinstance(state, str):
                 self._check_state(f"write: {name}", state)
+        self = self._sized_for(num_clusters, prior, init)
         written = self._segment_memory.write(
             self._split(codes),
             prior=None if prior is None else prior.segments,
@@ -175,7 +173,7 @@ class TreeMemory(LatentMemory):
         weights: Tensor | None = None,
     ) -> TreeState:
         """q(b), then q(M) of every segment's clusters, and the sequences counted. Shapes: codes (*B, T, C)"""
-        self = self._with_clusters(address.log_theta.shape[-1])
+        self = self._sized_for(address.log_theta.shape[-1])
         frames = Frames.gather("update", codes, self.code_dim, mask, weights)
         segments = self._segment_memory.update(
             address,
@@ -188,7 +186,7 @@ class TreeMemory(LatentMemory):
         return TreeState(*_fields(segments), counts if prior is None else counts + prior.counts)
 
     def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
-        self = self._with_clusters(written.state.R.shape[-3])
+        self = self._sized_for(None, written.state)
         segment = Written(
             written.state.segments,
             written.address,
@@ -238,8 +236,9 @@ class TreeMemory(LatentMemory):
         """Shapes: (*B, T) -> (*B, G, T)"""
         return items[..., None, :].expand(*items.shape[:-1], self.num_segments, items.shape[-1])
 
-    def _with_clusters(self, num_clusters: int) -> Self:
-        return self if num_clusters == self.num_clusters else dataclasses.replace(self, num_clusters=num_clusters)
+    def _sized_for(self, num_clusters: int | None, *states: Any) -> Self:
+        wanted = agreed_clusters(num_clusters, *states)
+        return self if wanted in (None, self.num_clusters) else self.replace(num_clusters=wanted)
 
     def _recall_once(self, state: TreeState, codes: Tensor) -> Tensor:
         return self._join(self._segment_memory._recall_once(state.segments, self._split(codes)))

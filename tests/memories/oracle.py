@@ -35,7 +35,10 @@ class Cluster:
         """E[M M'], entry by entry from the full covariance."""
         S = self.S.reshape(self.K, self.C, self.K, self.C)
         return np.array(
-            [[sum(self.R[k, c] * self.R[j, c] + S[k, c, j, c] for c in range(self.C)) for j in range(self.K)] for k in range(self.K)]
+            [
+                [sum(self.R[k, c] * self.R[j, c] + S[k, c, j, c] for c in range(self.C)) for j in range(self.K)]
+                for k in range(self.K)
+            ]
         )
 
     def address(self, z, s2):

@@ -284,7 +284,12 @@ def test_recall_completes_what_is_absent(case):
     assert recalled.isfinite().all()
     # more reads move less: the filling-in converges
     moved = [
-        (case.memory.recall(state, cue, observed=observed, steps=n + 1) - case.memory.recall(state, cue, observed=observed, steps=n)).abs().max()
+        (
+            case.memory.recall(state, cue, observed=observed, steps=n + 1)
+            - case.memory.recall(state, cue, observed=observed, steps=n)
+        )
+        .abs()
+        .max()
         for n in (1, 40)
     ]
     assert moved[1] <= moved[0] + 1e-12

@@ -34,7 +34,11 @@ def random_state(memory, batch=(), seed=0):
 
 def clusters_of(state):
     """An unbatched state as the oracle's clusters."""
-    parts = {k: v.numpy() for k, v in (("R", state.R), ("U", state.U), ("mu_b", state.mu_b), ("v_b", state.v_b)) if v is not None}
+    parts = {
+        k: v.numpy()
+        for k, v in (("R", state.R), ("U", state.U), ("mu_b", state.mu_b), ("v_b", state.v_b))
+        if v is not None
+    }
     if state.R.ndim == 2:
         parts = {k: v[None] for k, v in parts.items()}
     return [oracle.Cluster(**{k: v[h] for k, v in parts.items()}) for h in range(len(parts["R"]))]
@@ -93,9 +97,7 @@ def test_tree_is_a_mixture_per_segment():
     codes = 2 * torch.randn(9, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     init = random_state(tree, seed=3)
     written = tree.write(codes, init=init, num_steps=4)
-    parts = [
-        mixture.write(codes[:, 3 * g : 3 * g + 3], init=init.segments[g], num_steps=4) for g in range(2)
-    ]
+    parts = [mixture.write(codes[:, 3 * g : 3 * g + 3], init=init.segments[g], num_steps=4) for g in range(2)]
     for g in range(2):
         torch.testing.assert_close(written.state.R[g], parts[g].state.R)
     joint = sum(mixture.terms(codes[:, 3 * g : 3 * g + 3], parts[g]).joint for g in range(2))
@@ -141,7 +143,9 @@ def test_categorical_sweeps(noise_var):
 def test_bound_is_below_categorical_evidence():
     generator = torch.Generator().manual_seed(0)
     for seed in range(20):
-        memory = CategoricalMemory(2, 2, 0.5 + seed / 10, 0.8, torch.randn(2, 2, dtype=torch.float64, generator=generator))
+        memory = CategoricalMemory(
+            2, 2, 0.5 + seed / 10, 0.8, torch.randn(2, 2, dtype=torch.float64, generator=generator)
+        )
         codes = torch.randn(5, 2, dtype=torch.float64, generator=generator)
         written = memory.write(codes, num_steps=30)
         evidence = oracle.categorical_evidence(codes.numpy(), memory.slot_mean.numpy(), 0.8, memory.noise_var)
@@ -157,7 +161,10 @@ def scalar_evidence(z, mean, slot_var, noise_var, location=None):
     shifts, log_p_b = np.zeros(1), np.zeros(1)
     if location is not None:
         b_grid = np.linspace(-8, 8, 161)
-        shifts, log_p_b = location[0] + np.sqrt(location[1]) * b_grid, stats.norm.logpdf(b_grid) + np.log(b_grid[1] - b_grid[0])
+        shifts, log_p_b = (
+            location[0] + np.sqrt(location[1]) * b_grid,
+            stats.norm.logpdf(b_grid) + np.log(b_grid[1] - b_grid[0]),
+        )
     total = log_p_M[:, None] + log_p_b[None]
     for value in z:
         total = total + stats.norm.logpdf(value, shifts[None], np.sqrt(M**2 + noise_var)[:, None])

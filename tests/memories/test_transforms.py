@@ -108,7 +108,9 @@ def test_start_compiles_without_a_generator(name):
     memory = MixtureMemory(6, 2, 0.7, 0.5, num_clusters=3)
     codes = episode(9)
     torch._dynamo.reset()
-    compiled = torch.compile(lambda z: memory.write(z, init=name, num_steps=1).state, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(
+        lambda z: memory.write(z, init=name, num_steps=1).state, fullgraph=True, backend="aot_eager"
+    )
     assert compiled(codes).R.isfinite().all()
 
 

@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from mnemon.core.linalg import safe_cholesky, spd_inverse
+
+
+def spd(*batch, K=4, seed=0):
+    factor = torch.randn(*batch, K, K, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return factor @ factor.mT + 0.1 * torch.eye(K, dtype=torch.float64)
+
+
+def test_inverse_and_log_determinant():
+    matrix = spd(2, 3)
+    inverse, log_det = spd_inverse(matrix)
+    torch.testing.assert_close(inverse, torch.linalg.inv(matrix))
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
+
+
+def test_inverse_gradients_to_second_order():
+    factor = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
+
+    def through(f):
+        return spd_inverse(f @ f.mT + torch.eye(3, dtype=torch.float64))
+
+    assert torch.autograd.gradcheck(through, factor)
+    assert torch.autograd.gradgradcheck(through, factor)
+
+
+def test_good_matrices_get_no_jitter():
+    matrix = spd(3)
+    assert torch.equal(safe_cholesky(matrix), torch.linalg.cholesky(matrix))
+
+
+def test_a_matrix_that_fails_by_rounding_gets_jitter_and_its_neighbour_none():
+    v = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+    singular = torch.outer(v, v) - 1e-13 * torch.eye(3, dtype=torch.float64)  # one eigenvalue just below 0
+    matrix = torch.stack((singular, torch.eye(3, dtype=torch.float64)))
+    with pytest.raises(torch.linalg.LinAlgError):
+        torch.linalg.cholesky(matrix)
+    factor = safe_cholesky(matrix)
+    torch.testing.assert_close(factor @ factor.mT, matrix, atol=1e-8, rtol=0)
+    assert torch.equal(factor[1], matrix[1])
+
+
+def test_an_indefinite_matrix_fails_with_its_condition():
+    with pytest.raises(ValueError, match=r"eigenvalues from -1 to 2.*condition 2"):
+        safe_cholesky(torch.diag(torch.tensor([2.0, -1.0])))
+
+
+def test_nan_fails_at_once():
+    with pytest.raises(ValueError, match="NaN"):
+        safe_cholesky(torch.full((2, 2), torch.nan))
