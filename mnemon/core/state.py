@@ -52,11 +52,8 @@ def _own_fields(cls: type) -> dict[str, Mapping[str, Any]]:
 
     `dataclasses.fields` would tell the same, but compiled code cannot call it on a class.
     """
-    declared = {
-        name: cls.__dict__.get(name)
-        for name, kind in vars(cls).get("__annotations__", {}).items()
-        if "ClassVar" not in str(kind)
-    }
+    annotations = vars(cls).get("__annotations__", {})
+    declared = {name: vars(cls).get(name) for name, kind in annotations.items() if "ClassVar" not in str(kind)}
     return {name: value.metadata if isinstance(value, dataclasses.Field) else {} for name, value in declared.items()}
 
 

@@ -58,5 +58,10 @@ def linear_gaussian_episode(
     draws = [(stream.randn(num_slots), stream.randn(code_dim)) for _ in range(num_items)]
     weights, noise = (np.stack(part) for part in zip(*draws, strict=True))
     codes = weights @ slots + np.sqrt(noise_var) * noise
-    tensors = (torch.from_numpy(array) for array in (codes, slots, weights, slot_mean))
-    return LinearGaussianEpisode(*tensors, noise_var=noise_var)
+    return LinearGaussianEpisode(
+        codes=torch.from_numpy(codes),
+        slots=torch.from_numpy(slots),
+        weights=torch.from_numpy(weights),
+        slot_mean=torch.from_numpy(slot_mean),
+        noise_var=noise_var,
+    )

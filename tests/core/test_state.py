@@ -133,7 +133,7 @@ def test_foreign_files(tmp_path):
 
 def test_state_of_another_class(tmp_path):
     mixture().save(tmp_path / "m.safetensors")
-    with pytest.raises(ValueError, match="expected a CategoricalState .* got MixtureState"):
+    with pytest.raises(ValueError, match=r"expected a CategoricalState .* got MixtureState"):
         CategoricalState.load(tmp_path / "m.safetensors")
 
 
@@ -152,10 +152,15 @@ def test_an_interrupted_save_leaves_the_good_file(tmp_path):
     path = tmp_path / "m.safetensors"
     mixture().save(path)
     before = path.read_bytes()
-    with pytest.raises(KeyboardInterrupt), atomic_path(path) as temporary:
-        with open(temporary, "wb") as file:
-            file.write(b"half a")
-        raise KeyboardInterrupt
+
+    def write_half():
+        with atomic_path(path) as temporary:
+            with open(temporary, "wb") as file:
+                file.write(b"half a")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["m.safetensors"]
 

@@ -34,12 +34,10 @@ class Cluster:
     def mean_outer(self):
         """E[M M'], entry by entry from the full covariance."""
         S = self.S.reshape(self.K, self.C, self.K, self.C)
-        return np.array(
-            [
-                [sum(self.R[k, c] * self.R[j, c] + S[k, c, j, c] for c in range(self.C)) for j in range(self.K)]
-                for k in range(self.K)
-            ]
-        )
+        A = np.zeros((self.K, self.K))
+        for k, j, c in itertools.product(range(self.K), range(self.K), range(self.C)):
+            A[k, j] += self.R[k, c] * self.R[j, c] + S[k, c, j, c]
+        return A
 
     def address(self, z, s2):
         Sigma = np.linalg.inv(np.eye(self.K) + self.mean_outer() / s2)

@@ -34,11 +34,8 @@ def random_state(memory, batch=(), seed=0):
 
 def clusters_of(state):
     """An unbatched state as the oracle's clusters."""
-    parts = {
-        k: v.numpy()
-        for k, v in (("R", state.R), ("U", state.U), ("mu_b", state.mu_b), ("v_b", state.v_b))
-        if v is not None
-    }
+    fields = {"R": state.R, "U": state.U, "mu_b": state.mu_b, "v_b": state.v_b}
+    parts = {name: tensor.numpy() for name, tensor in fields.items() if tensor is not None}
     if state.R.ndim == 2:
         parts = {k: v[None] for k, v in parts.items()}
     return [oracle.Cluster(**{k: v[h] for k, v in parts.items()}) for h in range(len(parts["R"]))]
