@@ -1,0 +1,58 @@
+"""What every benchmark stores beside its numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import sklearn
+import torch
+
+from mnemon.evaluation.results import current_commit
+
+RESULTS = Path(__file__).parent.parent / "results"
+
+
+def machine() -> dict[str, Any]:
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        name = models[0] if models else name
+    return {
+        "processor": name,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
+
+
+def alternate(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each call, the calls taking turns so that a busy moment of the machine hits all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - began)
+    return seconds
+
+
+def store(name: str, **values: Any) -> None:
+    """Write results/benchmark_NAME.json, with the machine, the commit and the command."""
+    RESULTS.mkdir(exist_ok=True)
+    record = values | {"command": f"python -m benchmarks {name}", "commit": current_commit(), "machine": machine()}
+    path = RESULTS / f"benchmark_{name}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"written: {path.relative_to(RESULTS.parent)}")

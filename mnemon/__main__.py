@@ -1,0 +1,3 @@
+from mnemon.cli import app
+
+app()

@@ -1,0 +1,1 @@
+"""Measuring memories: benchmarks, novelty, and the records that results files hold."""
