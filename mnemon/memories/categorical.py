@@ -196,9 +196,12 @@ class CategoricalMemory(SweptMemory):
     def _natural(self, prior: CategoricalState) -> CategoricalState:
         return prior
 
-    def _e_step(self, state: CategoricalState, frames: Frames) -> tuple[CategoricalAddress, SlotSums]:
+    def _e_step(self, state: CategoricalState, frames: Frames, want_bound: bool) -> tuple[CategoricalAddress, SlotSums]:
         log_theta = self._scores(state, frames.mean).log_softmax(-1)
         return CategoricalAddress(log_theta), _collect(state, frames, log_theta)
+
+    def _finished(self, address: CategoricalAddress) -> CategoricalAddress:
+        return address
 
     def _m_step(self, addressed: CategoricalState, sums: SlotSums, prior: CategoricalState) -> CategoricalState:
         U_diag = 1 / (1 / prior.U_diag + sums.count / self.noise_var)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor
 
-from mnemon.core.linalg import safe_cholesky, spd_inverse
+from mnemon.core.linalg import log_det_from_cholesky, safe_cholesky, spd_inverse
 from mnemon.core.state import Record, State
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.distributions.matrix_normal import MatrixNormal
@@ -94,16 +94,24 @@ class SlotState(State):
 class Weights(Record):
     """q(w_t | cluster) = N(mu_w_t, Sigma_w): the mean differs per item, the covariance does not.
 
-    Shapes: mu_w (*B, T, H, K), Sigma_w (*B, H, K, K), log_det (*B, H)
+    The means are kept whitened, mu_w = F'y with Sigma_w = F'F: that is how addressing finds them, and sums
+    over items can be taken of y and turned into sums of mu_w afterwards. F is None where y is mu_w itself.
+
+    Shapes: y (*B, T, H, K), Sigma_w, F (*B, H, K, K), log_det (*B, H)
     """
 
-    mu_w: Tensor
+    y: Tensor
     Sigma_w: Tensor
     log_det: Tensor
+    F: Tensor | None = None
 
     @classmethod
     def of(cls, mu_w: Tensor, Sigma_w: Tensor) -> Weights:
         return cls(mu_w, Sigma_w, spd_inverse(Sigma_w)[1])
+
+    @property
+    def mu_w(self) -> Tensor:
+        return self.y if self.F is None else torch.einsum("...thk,...hkl->...thl", self.y, self.F)
 
     @property
     def kl(self) -> Tensor:
@@ -113,25 +121,23 @@ class Weights(Record):
         return 0.5 * (self.mu_w.square().sum(-1) + constant[..., None, :])
 
 
-def project(codes: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-    """R (z - mu_b) and |z - mu_b|^2 for every item and cluster, by one matrix product.
+def project(codes: Tensor, rows: Tensor, mu_b: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Rows times (z - mu_b), and |z - mu_b|^2, for every item and cluster, by one matrix product.
 
     Codes and locations are first centred on the mean location, so float32 keeps its digits far from 0.
 
-    Shapes: codes (*B, T, C) -> (*B, T, H, K), (*B, T, H)
+    Shapes: codes (*B, T, C), rows (*B, H, K, C), mu_b (*B, H, C) -> (*B, T, H, K), (*B, T, H)
     """
-    R = slots.R
-    H, K = R.shape[-3:-1]
-    if slots.mu_b is None:
-        products = codes @ R.flatten(-3, -2).mT
-        return products.unflatten(-1, (H, K)), codes.square().sum(-1)[..., None].expand(*codes.shape[:-1], H)
-    centre = slots.mu_b.mean(-2, keepdim=True)
-    codes, location = codes - centre, slots.mu_b - centre
-    rows = torch.cat((R, location[..., None, :]), dim=-2)
-    products = (codes @ rows.flatten(-3, -2).mT).unflatten(-1, (H, K + 1))
-    offset = (R @ location[..., None])[..., 0]
-    distance = codes.square().sum(-1)[..., None] - 2 * products[..., K]
-    return products[..., :K] - offset[..., None, :, :], distance + location.square().sum(-1)[..., None, :]
+    H, K = rows.shape[-3:-1]
+    if mu_b is None:
+        products = (codes @ rows.flatten(-3, -2).mT).unflatten(-1, (H, K))
+        return products, codes.square().sum(-1)[..., None].expand(*codes.shape[:-1], H)
+    centre = mu_b.mean(-2, keepdim=True)
+    codes, location = codes - centre, mu_b - centre
+    products = (codes @ rows.flatten(-3, -2).mT).unflatten(-1, (H, K))
+    offset = (rows @ location[..., None])[..., 0]
+    distance = codes.square().sum(-1)[..., None] - 2 * codes @ location.mT + location.square().sum(-1)[..., None, :]
+    return products - offset[..., None, :, :], distance
 
 
 def address(slots: Slots, codes: Tensor, s2: float | Tensor) -> tuple[Weights, Tensor]:
@@ -146,15 +152,14 @@ def address(slots: Slots, codes: Tensor, s2: float | Tensor) -> tuple[Weights, T
     VBM, theorems 1, 3 and 4 (eq. 195).
     """
     eye = torch.eye(slots.R.shape[-2], dtype=codes.dtype, device=codes.device)
-    Sigma_w, log_det_precision = spd_inverse(eye + slots.second_moment / s2)
-    projected, distance = project(codes, slots)
-    projected = projected / s2
-    mu_w = torch.einsum("...thk,...hkl->...thl", projected, Sigma_w)
-    explained = (projected * mu_w).sum(-1)
+    chol = safe_cholesky(eye + slots.second_moment / s2)
+    F = torch.linalg.solve_triangular(chol, eye, upper=False)
+    y, distance = project(codes, F @ slots.R / s2, slots.mu_b)
+    log_det = -log_det_from_cholesky(chol)
     if slots.v_b is not None:
         distance = distance + slots.R.shape[-1] * slots.v_b[..., None, :]
-    scores = 0.5 * (explained - distance / s2 - log_det_precision[..., None, :])
-    return Weights(mu_w, Sigma_w, -log_det_precision), scores
+    scores = 0.5 * (y.square().sum(-1) - distance / s2 + log_det[..., None, :])
+    return Weights(y, F.mT @ F, log_det, F), scores
 
 
 def expected_square(slots: Slots, codes: Tensor, weights: Weights) -> Tensor:
@@ -163,12 +168,13 @@ def expected_square(slots: Slots, codes: Tensor, weights: Weights) -> Tensor:
     Shapes: codes (*B, T, C) -> (*B, T, H)
     """
     A = slots.second_moment
-    projected, distance = project(codes, slots)
-    quadratic = torch.einsum("...thk,...hkl,...thl->...th", weights.mu_w, A, weights.mu_w)
+    projected, distance = project(codes, slots.R, slots.mu_b)
+    mu_w = weights.mu_w
+    quadratic = (torch.einsum("...thk,...hkl->...thl", mu_w, A) * mu_w).sum(-1)
     constant = (A * weights.Sigma_w).sum((-2, -1))
     if slots.v_b is not None:
         constant = constant + slots.R.shape[-1] * slots.v_b
-    return distance - 2 * (projected * weights.mu_w).sum(-1) + quadratic + constant[..., None, :]
+    return distance - 2 * (projected * mu_w).sum(-1) + quadratic + constant[..., None, :]
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,31 +193,37 @@ class Moments(Sums):
     z: Tensor  # sum (z - mu_b)
     wz: Tensor  # sum mu_w (z - mu_b)'
     square: Tensor  # sum |z - mu_b|^2
-    address_kl: Tensor  # sum KL of the whole address
+    address_kl: Tensor | None = None  # sum KL of the whole address; only the bound asks for it
 
 
-def collect(slots: Slots, frames: Frames, weights: Weights, theta: Tensor, address_kl: Tensor) -> Moments:
+def collect(slots: Slots, frames: Frames, weights: Weights, theta: Tensor, s2: float | Tensor) -> Moments:
     """Sum addressed items into moments; theta (*B, T, H) says how much of an item a cluster takes.
 
-    Shapes: address_kl (*B, T, H), already weighted by theta -> fields (*B, H, ...)
+    Weights with a factor F are those of `slots` themselves: then sum mu_w mu_w' follows from sum mu_w (z - mu_b)'.
+
+    Shapes: -> fields (*B, H, ...)
     """
-    theta, address_kl = frames.count(theta), frames.count(address_kl)
-    taken = theta[..., None] * weights.mu_w
+    theta = frames.count(theta)
+    taken = theta[..., None] * weights.y
     codes = frames.mean
-    centre = None if slots.mu_b is None else slots.mu_b.mean(-2, keepdim=True)
-    if centre is not None:
-        codes = codes - centre
+    location = None
+    if slots.mu_b is not None:
+        centre = slots.mu_b.mean(-2, keepdim=True)
+        codes, location = codes - centre, slots.mu_b - centre
     count, w = theta.sum(-2), taken.sum(-3)
     z = theta.mT @ codes
     wz = (taken.flatten(-2).mT @ codes).unflatten(-2, taken.shape[-2:])
     square = (theta.mT @ codes.square().sum(-1, keepdim=True))[..., 0]
-    if slots.mu_b is not None and centre is not None:
-        location = slots.mu_b - centre
+    if location is not None:
         square = square - 2 * (z * location).sum(-1) + count * location.square().sum(-1)
         z = z - count[..., None] * location
         wz = wz - w[..., None] * location[..., None, :]
-    ww = torch.einsum("...thk,...thl->...hkl", taken, weights.mu_w) + count[..., None, None] * weights.Sigma_w
-    return Moments(count, w, ww, z, wz, square, address_kl.sum(-2))
+    if weights.F is None:
+        ww = torch.einsum("...thk,...thl->...hkl", taken, weights.y)
+    else:
+        w, wz = (weights.F.mT @ w[..., None])[..., 0], weights.F.mT @ wz
+        ww = wz @ (weights.Sigma_w @ slots.R).mT / s2
+    return Moments(count, w, ww + count[..., None, None] * weights.Sigma_w, z, wz, square)
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,7 +282,7 @@ def update(
         centre = frames.count(frames.mean).sum(-2, keepdim=True) / frames.total[..., None, None]
         mu_b = centre.expand(*R.shape[:-2], R.shape[-1])
     addressed = Slots(prior.precision_mean if R is None else R, prior.precision, mu_b)
-    moments = collect(addressed, frames, weights, theta, torch.zeros_like(theta))
+    moments = collect(addressed, frames, weights, theta, s2)
     return maximise(addressed, moments, prior, s2)
 
 
@@ -321,4 +333,6 @@ def expected_fit(addressed: Slots, moments: Moments, slots: Slots, s2: float | T
         square = square + moments.count * slots.R.shape[-1] * slots.v_b
         wz = wz - moments.w[..., None] * moved[..., None, :]
     square = square - 2 * (slots.R * wz).sum((-2, -1)) + (slots.second_moment * moments.ww).sum((-2, -1))
+    if moments.address_kl is None:
+        raise ValueError("expected_fit: expected moments with address_kl, got none")
     return -0.5 * square / s2 - moments.address_kl

@@ -18,7 +18,7 @@ from torch import Tensor
 from mnemon.core.checks import check_positive, check_size
 from mnemon.core.episode import Codes
 from mnemon.core.protocol import Bound, Terms
-from mnemon.core.state import State, rank
+from mnemon.core.state import Record, State, rank
 from mnemon.memories import linear_gaussian as lg
 from mnemon.memories.base import SweptMemory, Written, check_event_shapes, unknown_start
 from mnemon.memories.categorical import categorical_kl
@@ -58,6 +58,15 @@ class MixtureAddress(State):
 
 
 @dataclass(frozen=True, eq=False)
+class Addressed(Record):
+    """An address as a sweep leaves it: q(w | h) in whitened form, and the unnormalised log theta."""
+
+    weights: lg.Weights
+    scores: Tensor
+    R: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class MixtureMemory(SweptMemory):
     """Mixture of `num_clusters` linear-Gaussian memories of `num_slots` rows each.
 
@@ -94,7 +103,8 @@ class MixtureMemory(SweptMemory):
     def address(self, state: MixtureState, codes: Tensor | Codes) -> MixtureAddress:
         """q(s_t, w_t) under a state. Shapes: codes (*B, T, C)"""
         frames = self._read_frames("address", state, codes)
-        return self._e_step(state.slots, frames)[0]
+        weights, scores = lg.address(state.slots, frames.mean, self.noise_var)
+        return self._finished(Addressed(weights, scores, state.R))
 
     def update(
         self,
@@ -122,7 +132,8 @@ class MixtureMemory(SweptMemory):
         square = (address.theta * lg.expected_square(state.slots, frames.mean, weights)).sum(-1)
         fit = frames.constant(self.noise_var) - 0.5 * square / self.noise_var
         memory_kl = state.kl(self._prior_of(written, frames)).sum(-1)
-        return frames.terms(fit, _address_kl(address.log_theta, weights).sum(-1), memory_kl)
+        address_kl = address.theta * weights.kl + categorical_kl(address.log_theta)
+        return frames.terms(fit, address_kl.sum(-1), memory_kl)
 
     def sample(
         self, state: MixtureState, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None
@@ -205,11 +216,18 @@ class MixtureMemory(SweptMemory):
     def _natural(self, prior: MixtureState) -> lg.NaturalPrior:
         return lg.NaturalPrior.of(prior)
 
-    def _e_step(self, slots: lg.Slots, frames: Frames) -> tuple[MixtureAddress, lg.Moments]:
+    def _e_step(self, slots: lg.Slots, frames: Frames, want_bound: bool) -> tuple[Addressed, lg.Moments]:
         weights, scores = lg.address(slots, frames.mean, self.noise_var)
-        log_theta = scores.log_softmax(-1)
-        moments = lg.collect(slots, frames, weights, log_theta.exp(), _address_kl(log_theta, weights))
-        return MixtureAddress(log_theta, weights.mu_w, weights.Sigma_w, slots.R), moments
+        theta = scores.softmax(-1)
+        moments = lg.collect(slots, frames, weights, theta, self.noise_var)
+        if want_bound:
+            kl = theta * weights.kl + categorical_kl(scores.log_softmax(-1))
+            moments = moments.replace(address_kl=frames.count(kl).sum(-2))
+        return Addressed(weights, scores, slots.R), moments
+
+    def _finished(self, addressed: Addressed) -> MixtureAddress:
+        weights = addressed.weights
+        return MixtureAddress(addressed.scores.log_softmax(-1), weights.mu_w, weights.Sigma_w, addressed.R)
 
     def _m_step(self, slots: lg.Slots, moments: lg.Moments, prior: lg.NaturalPrior) -> lg.Slots:
         return lg.maximise(slots, moments, prior, self.noise_var)
@@ -239,8 +257,3 @@ def agreed_clusters(num_clusters: int | None, *states: Any) -> int | None:
 def _mix(scores: Tensor) -> Tensor:
     """log mean_h exp(score_h). Shapes: (*B, T, H) -> (*B, T)"""
     return scores.logsumexp(-1) - math.log(scores.shape[-1])
-
-
-def _address_kl(log_theta: Tensor, weights: lg.Weights) -> Tensor:
-    """theta_h (KL(q(w|h) || N(0, I)) + log theta_h + log H). Shapes: -> (*B, T, H)"""
-    return log_theta.exp() * weights.kl + categorical_kl(log_theta)

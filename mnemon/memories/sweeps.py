@@ -81,7 +81,7 @@ class ItemSweeps:
     def sweep(self, carry: Pass, want_bound: bool) -> tuple[Record, Tensor | None]:
         moments: Any = None
         for chunk in self.frames.chunks(self.chunk_size):
-            address, part = self.memory._e_step(carry.posterior, chunk)
+            address, part = self.memory._e_step(carry.posterior, chunk, want_bound)
             moments = part if moments is None else moments + part
         posterior = self.memory._m_step(carry.posterior, moments, self.natural_prior)
         bound = None
@@ -91,7 +91,8 @@ class ItemSweeps:
         return Pass(posterior, None if self.chunk_size else address), bound
 
     def finish(self, carry: Pass) -> tuple[State, State | None]:
-        return self.memory._state(carry.posterior), carry.address
+        address = None if carry.address is None else self.memory._finished(carry.address)
+        return self.memory._state(carry.posterior), address
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,4 +100,4 @@ class Pass(Record):
     """What one sweep hands to the next."""
 
     posterior: Any
-    address: State | None = None
+    address: Any = None
