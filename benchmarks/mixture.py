@@ -112,7 +112,7 @@ def time_per_sweep() -> dict[str, Any]:
 
     def theirs(sweeps: int) -> Callable[[], Any]:
         settings = {"covariance_type": "full", "init_params": "random_from_data", "tol": 0, "random_state": 0}
-        return lambda: BayesianGaussianMixture(10, max_iter=sweeps, **settings).fit(codes)
+        return lambda: BayesianGaussianMixture(n_components=10, max_iter=sweeps, **settings).fit(codes)
 
     calls = {f"{name} {n}": make(n) for name, make in (("mnemon", ours), ("sklearn", theirs)) for n in (10, 30)}
     seconds = {name: median(times) for name, times in alternate(calls, 15).items()}
