@@ -29,10 +29,11 @@ def choose_variances(
     """The same memory with the variances under which it explains these codes best.
 
     Pattern search on the logarithms: each named variance is tried larger and smaller by a factor (4, then 2,
-    then its roots down to 1.1), keeping what raises the joint bound of a fresh write. Every write starts from
+    then its roots down to 1.09), keeping what raises the joint bound of a fresh write. Every write starts from
     the same seed, so the search is deterministic. With several episodes their mean bound per frame counts.
 
-    names  "noise_var", "slot_var", and where the memory has them "location_var", "address_var"
+    names      "noise_var", "slot_var", and where the memory has them "location_var", "address_var"
+    num_steps  sweeps of each write; the bound favours too much noise where the sweeps have not converged
     """
     for name in names:
         if not isinstance(getattr(memory, name, None), int | float | Tensor):
@@ -49,7 +50,7 @@ def choose_variances(
     with torch.no_grad():
         best, value = memory, score(memory)
         log_factor = math.log(4)
-        while log_factor > math.log(1.1):
+        while log_factor > math.log(1.05):
             moved = False
             for name in names:
                 for step in (log_factor, -log_factor):

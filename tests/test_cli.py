@@ -1,0 +1,71 @@
+"""Real runs of the command line."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import mnemon
+from mnemon.evaluation.results import KEYS
+
+
+def run(*arguments, code=0, cwd=None):
+    done = subprocess.run([sys.executable, "-m", "mnemon", *arguments], capture_output=True, text=True, cwd=cwd)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_version():
+    assert run("--version").stdout.strip() == f"mnemon {mnemon.__version__}"
+
+
+@pytest.mark.parametrize("command", [(), ("demo",), ("bench",), ("bench", "synthetic")])
+def test_every_command_has_help(command):
+    text = run(*command, "--help").stdout
+    assert "Usage" in text
+    if command in (("demo",), ("bench", "synthetic")):
+        assert "Example: mnemon" in re.sub(r"\s+", " ", text)
+
+
+def test_demo_shows_a_memory_that_works(tmp_path):
+    report = json.loads(run("demo", "--out", str(tmp_path / "new" / "folder"), "--json").stdout)
+    assert (tmp_path / "new" / "folder" / "demo.png").stat().st_size > 20_000
+    for cues in (report["written"], report["same_classes"]):
+        assert cues["denoised"] < 0.8 * cues["noisy"]
+        assert cues["completed"] < 0.5 * cues["half_erased"]
+    assert report["auroc_written"] > 0.97
+    assert report["auroc_same_classes"] > 0.9
+    assert report["memory_bytes"] < report["image_bytes"]
+
+
+def test_demo_prints_for_people_and_can_be_silent(tmp_path):
+    text = run("demo", "--out", str(tmp_path)).stdout
+    assert "written digits" in text
+    assert "demo.png" in text
+    assert run("demo", "--out", str(tmp_path), "--quiet").stdout == ""
+
+
+def test_bench_synthetic(tmp_path):
+    text = run("bench", "synthetic", "--quick", "--out", str(tmp_path)).stdout
+    assert "-108.7" in text  # (K, C) = (8, 50), VB: -108.676
+    assert "most of the published" in re.sub(r"\s+", " ", text)
+    records = json.loads((tmp_path / "synthetic.json").read_text())
+    assert all(tuple(record) == KEYS for record in records)
+    assert len(records) == 6 * 8
+    with open(tmp_path / "synthetic.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["value"]) for row in rows] == [record["value"] for record in records]
+    assert (tmp_path / "synthetic.png").stat().st_size > 20_000
+
+
+def test_an_out_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    error = run("demo", "--out", str(tmp_path / "file" / "below"), code=2).stderr
+    assert "cannot make the folder" in error
+
+
+def test_unknown_command():
+    assert "No such command" in run("remember", code=2).stderr
