@@ -48,12 +48,10 @@ def fit_memory(num_clusters: int, num_slots: int, train: np.ndarray) -> Fit:
     return fit
 
 
-def fit_bayesian(covariance_type: str, n_components: int) -> Fit:
+def fit_bayesian(covariance_type: str, n_components: int, reg_covar: float) -> Fit:
     def fit(train: np.ndarray, test: np.ndarray) -> np.ndarray:
-        model = BayesianGaussianMixture(
-            n_components=n_components, covariance_type=covariance_type, max_iter=300, random_state=0
-        )
-        return model.fit(train).score_samples(test)
+        sizes = {"n_components": n_components, "covariance_type": covariance_type, "reg_covar": reg_covar}
+        return BayesianGaussianMixture(**sizes, max_iter=300, random_state=0).fit(train).score_samples(test)
 
     return fit
 
@@ -67,8 +65,9 @@ def methods(train: np.ndarray) -> Iterator[tuple[str, dict[str, Any], Fit]]:
     clusters = [h for h in (1, 2, 5, 10, 20, 40) if 5 * h <= len(train)]
     for h, k in itertools.product(clusters, (2, 4, 8, 12)):
         yield "mnemon mixture", {"num_clusters": h, "num_slots": k}, fit_memory(h, k, train)
-    for kind, n in itertools.product(("full", "tied", "diag", "spherical"), clusters):
-        yield f"sklearn Bayesian mixture, {kind}", {"n_components": n}, fit_bayesian(kind, n)
+    for kind, n, reg in itertools.product(("full", "tied", "diag", "spherical"), clusters, (1e-6, 1e-3, 1e-2, 3e-2)):
+        setting = {"n_components": n, "reg_covar": reg}
+        yield f"sklearn Bayesian mixture, {kind}", setting, fit_bayesian(kind, n, reg)
     for n in (1, 2, 4, 8, 12, 16, 24):
         yield "sklearn factor analysis", {"n_components": n}, fit_factors(n)
 

@@ -14,6 +14,7 @@ from mnemon.core.episode import Codes
 from mnemon.core.protocol import Bound, Terms
 from mnemon.core.state import Record, State
 from mnemon.memories.frames import Frames
+from mnemon.memories.parallel import join, num_parts, write_parts
 from mnemon.memories.sweeps import Sweeps, ascend
 
 
@@ -251,9 +252,19 @@ class SweptMemory(LatentMemory):
             start = init
         else:
             start = self._start(init or self._default_start(prior), base, frames, generator)
-        sweeps = self._sweeps(frames, base, start, chunk_size, fresh=prior is None)
-        carry, trace = ascend(sweeps, frames.total, num_steps=steps, tol=tol, return_trace=return_trace)
-        state, address = sweeps.finish(carry)
+        fresh = prior is None
+
+        def sweep(frames: Frames, base: Any, start: Any) -> tuple[Any, Any, Tensor | None]:
+            sweeps = self._sweeps(frames, base, start, chunk_size, fresh)
+            carry, trace = ascend(sweeps, frames.total, num_steps=steps, tol=tol, return_trace=return_trace)
+            return *sweeps.finish(carry), trace
+
+        parts = 1 if tol is not None else num_parts(frames, start)
+        if parts == 1:
+            state, address, trace = sweep(frames, base, start)
+        else:
+            states, addresses, traces = zip(*write_parts(sweep, frames, base, start, parts), strict=True)
+            state, address, trace = join(states), join(addresses), join(traces, dim=1)
         return Written(state, address, prior, frames.counts, trace)
 
     def _check_write(self, num_steps: int, chunk_size: int | None) -> None:

@@ -1,0 +1,58 @@
+"""Writing a batch of episodes on several cores.
+
+Sweeps invert many small matrices, and LAPACK takes these one at a time on one core. Episodes are independent,
+so on the CPU a batch is dealt out to threads, each running its episodes through all sweeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from mnemon.core.checks import truth
+from mnemon.core.state import State
+from mnemon.memories.frames import Frames
+
+EPISODES_PER_THREAD = 4
+"""Fewer than this are not worth a thread."""
+
+
+def num_parts(frames: Frames, start: State) -> int:
+    """Into how many threads to deal a batch; 1 where it does not pay or cannot be done."""
+    leading = frames.batch_shape
+    if not leading or start.batch_shape != leading or frames.mean.device.type != "cpu":
+        return 1
+    if torch.is_grad_enabled() and any(t.requires_grad for t in pytree.tree_leaves((frames, start))):
+        return 1  # autograd's graph is best built, and run backwards, in one thread
+    if truth(frames.total > 0) is None:
+        return 1  # inside compile or vmap
+    return max(1, min(torch.get_num_threads(), leading[0] // EPISODES_PER_THREAD))
+
+
+def write_parts(
+    write: Callable[[Frames, Any, Any], Any], frames: Frames, prior: State, start: State, parts: int
+) -> list[Any]:
+    """Call `write(frames, prior, start)` on each part of the first batch dimension, in threads."""
+    whole = torch.arange(frames.batch_shape[0])
+    own_prior = prior.batch_shape == frames.batch_shape
+
+    def run(index: torch.Tensor) -> Any:
+        part = slice(int(index[0]), int(index[-1]) + 1)
+        with torch.no_grad():
+            return write(frames.map(lambda t: t[part]), prior[part] if own_prior else prior, start[part])
+
+    with ThreadPoolExecutor(parts) as pool:
+        return list(pool.map(run, whole.chunk(parts)))
+
+
+def join(parts: Sequence[Any], dim: int = 0) -> Any:
+    """Concatenate records, or tensors, of the same structure along a batch dimension."""
+    if parts[0] is None:
+        return None
+    leaves = [pytree.tree_leaves(part) for part in parts]
+    joined = [torch.cat(tensors, dim=dim) for tensors in zip(*leaves, strict=True)]
+    return pytree.tree_unflatten(joined, pytree.tree_structure(parts[0]))
