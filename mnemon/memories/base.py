@@ -38,7 +38,8 @@ class Written(Record):
 class LatentMemory(ABC):
     """A conjugate memory over codes of size `code_dim`. Hyperparameters only: its states hold what it learns.
 
-    Variances are numbers, or scalar tensors when they are to be learned.
+    Variances are numbers, or scalar tensors when they are to be learned. The public calls check their input
+    and are the same for every memory; what a memory does differently stands in the hooks below them.
     """
 
     code_dim: int
@@ -66,9 +67,6 @@ class LatentMemory(ABC):
         """The same memory with other hyperparameters."""
         return replace(self, **changes)
 
-    # -- what each memory defines ------------------------------------------------------------------
-
-    @abstractmethod
     def prior(
         self,
         batch_shape: tuple[int, ...] = (),
@@ -77,8 +75,8 @@ class LatentMemory(ABC):
         device: torch.device | None = None,
     ) -> Any:
         """p(memory) as a state."""
+        return self._prior(dtype, device).expand(batch_shape)
 
-    @abstractmethod
     def write(
         self,
         codes: Tensor | Codes,
@@ -107,145 +105,13 @@ class LatentMemory(ABC):
         return_trace  keep the joint bound after each sweep
         chunk_size    go through the items in pieces of this size: bounded memory, no per-item address
         """
-
-    @abstractmethod
-    def address(self, state: Any, codes: Tensor | Codes) -> Any:
-        """E step: q(y_t) of every code under a state."""
-
-    @abstractmethod
-    def update(
-        self,
-        address: Any,
-        codes: Tensor | Codes,
-        *,
-        prior: Any = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> Any:
-        """M step: q(memory) given the addresses of all codes."""
-
-    @abstractmethod
-    def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
-        """The four parts of the bound, per item, with every constant kept."""
-
-    @abstractmethod
-    def sample(self, state: Any, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None) -> Tensor:
-        """Draw codes from the memory, each with its own draw of q(memory). `noise=False`: without code noise.
-
-        Shapes: -> (*B, n, C)
-        """
-
-    @abstractmethod
-    def log_likelihood(self, state: Any, codes: Tensor | Codes) -> Bound:
-        """Bound on log p(z_t | memory) with the addresses inferred anew. Shapes: (*B, Q, C) -> (*B, Q)"""
-
-    @abstractmethod
-    def log_density(self, state: Any, codes: Tensor) -> Tensor:
-        """Exact log p(z_t | posterior mean of the memory), addresses summed out. Shapes: (*B, Q, C) -> (*B, Q)"""
-
-    @abstractmethod
-    def _recall_once(self, state: Any, codes: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def _mean_code(self, state: Any) -> Tensor:
-        """Mean of the codes that the memory generates. Shapes: -> (*B, C)"""
-
-    @abstractmethod
-    def _check_state(self, where: str, state: Any) -> None: ...
-
-    # -- what all of them share --------------------------------------------------------------------
-
-    def recall(self, state: State, codes: Tensor | Codes, *, observed: Tensor | None = None, steps: int = 1) -> Tensor:
-        """Mean of each code as the memory explains it: E[M'w + b] with w inferred from the cue.
-
-        observed  broadcasts to the cue, True = present; absent entries start at the memory's mean and are
-                  replaced by the current recall at each step
-        steps     number of reads, each cued by the one before it
-
-        Shapes: (*B, Q, C) -> (*B, Q, C)
-        """
-        check_size("steps", steps)
-        cue = self._read_frames("recall", state, codes, observed).mean
-        if observed is None:
-            for _ in range(steps):
-                cue = self._recall_once(state, cue)
-            return cue
-        current = self._mean_code(state)[..., None, :].expand(cue.shape)
-        for _ in range(steps):
-            current = self._recall_once(state, torch.where(observed, cue, current))
-        return current
-
-    def _read_frames(self, where: str, state: State, codes: Tensor | Codes, observed: Tensor | None = None) -> Frames:
-        """Check a state and the codes to be read through it."""
-        self._check_state(where, state)
-        mean = codes.mean if isinstance(codes, Codes) else codes
-        if observed is not None:
-            codes = mean = torch.where(observed, mean, 0.0)  # absent entries may hold anything, also NaN
-        frames = Frames.gather(where, codes, self.code_dim)
-        leading = next(iter(state.tensors().values()))
-        if leading.dtype != mean.dtype:
-            raise ValueError(
-                f"{where}: expected codes of the state's dtype {leading.dtype}, got {mean.dtype}; "
-                f"convert with state.to({mean.dtype})"
-            )
-        return frames
-
-    def _sized_for(self, num_clusters: int | None, *states: Any) -> Self:
-        """This memory with the number of clusters that was asked for, or that the given states have."""
-        if num_clusters is not None:
-            raise ValueError(f"num_clusters: {type(self).__name__} has no clusters; use MixtureMemory or TreeMemory")
-        return self
-
-    def _prior_like(self, frames: Frames) -> Any:
-        return self.prior(dtype=frames.mean.dtype, device=frames.mean.device)
-
-    def _prior_of(self, written: Written, frames: Frames) -> Any:
-        return self._prior_like(frames) if written.prior is None else written.prior
-
-    def _written_frames(self, codes: Tensor | Codes, written: Written) -> Frames:
-        """The codes of a write, with the mask and the weights they were written with."""
-        present = None if written.counts is None else written.counts > 0
-        return Frames.gather("terms", codes, self.code_dim, present, written.counts)
-
-    def _mean_of_slots(self, dtype: torch.dtype | None, device: torch.device | None) -> Tensor:
-        """R0 as a tensor. Shapes: -> (K, C)"""
-        mean = torch.as_tensor(self.slot_mean, dtype=dtype, device=device)
-        return mean.expand(self.num_slots, self.code_dim)
-
-
-class SweptMemory(LatentMemory):
-    """A memory that is written by sweeps from a start; subclasses say where to start and how to sweep."""
-
-    @abstractmethod
-    def _start(self, init: Any, prior: Any, frames: Frames, generator: torch.Generator | None) -> State: ...
-
-    @abstractmethod
-    def _sweeps(self, frames: Frames, prior: Any, start: Any, chunk_size: int | None, fresh: bool) -> Sweeps:
-        """How this memory sweeps over these frames; `fresh`: the prior is the memory's own."""
-
-    def write(
-        self,
-        codes: Tensor | Codes,
-        *,
-        prior: State | None = None,
-        init: str | State | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        num_steps: int | None = None,
-        tol: float | None = None,
-        num_clusters: int | None = None,
-        return_trace: bool = False,
-        chunk_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Written:
         steps = self.default_steps if num_steps is None else num_steps
         check_steps(steps, tol, chunk_size)
         self._check_write(steps, chunk_size)
         frames = Frames.gather("write", codes, self.code_dim, mask, weights)
-        if prior is not None:
-            self._check_state("write: prior", prior)
-        if isinstance(init, State):
-            self._check_state("write: init", init)
+        for name, state in (("prior", prior), ("init", init)):
+            if state is not None and not isinstance(state, str):
+                self._check_state(f"write: {name}", state)
         self = self._sized_for(num_clusters, prior, init)
         base = self._prior_like(frames) if prior is None else prior
         if isinstance(init, State):
@@ -267,12 +133,164 @@ class SweptMemory(LatentMemory):
             state, address, trace = join(states), join(addresses), join(traces, dim=1)
         return Written(state, address, prior, frames.counts, trace)
 
+    def address(self, state: Any, codes: Tensor | Codes) -> Any:
+        """E step: q(y_t) of every code under a state. Shapes: codes (*B, T, C)"""
+        frames = self._read_frames("address", state, codes)
+        return self._address(state, frames.mean)
+
+    def update(
+        self,
+        address: Any,
+        codes: Tensor | Codes,
+        *,
+        prior: Any = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Any:
+        """M step: q(memory) given the addresses of all codes. Shapes: codes (*B, T, C)"""
+        frames = Frames.gather("update", codes, self.code_dim, mask, weights)
+        self = self._sized_for(None, address)
+        return self._update(address, frames, self._prior_like(frames) if prior is None else prior)
+
+    def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
+        """The four parts of the bound, per item, with every constant kept. Shapes: codes (*B, T, C)"""
+        present = None if written.counts is None else written.counts > 0
+        frames = Frames.gather("terms", codes, self.code_dim, present, written.counts)
+        state = written.state
+        self = self._sized_for(None, state)
+        address = self._address(state, frames.mean) if written.address is None else written.address
+        square, address_kl = self._misfit(state, frames.mean, address)
+        fit = frames.constant(self.noise_var) - 0.5 * square / self.noise_var
+        prior = self._prior_like(frames) if written.prior is None else written.prior
+        return frames.terms(fit, address_kl, self._memory_kl(state, prior))
+
+    def recall(self, state: State, codes: Tensor | Codes, *, observed: Tensor | None = None, steps: int = 1) -> Tensor:
+        """Mean of each code as the memory explains it: E[M'w + b] with w inferred from the cue.
+
+        observed  broadcasts to the cue, True = present; absent entries start at the memory's mean and are
+                  replaced by the current recall at each step
+        steps     number of reads, each cued by the one before it
+
+        Shapes: (*B, Q, C) -> (*B, Q, C)
+        """
+        check_size("steps", steps)
+        cue = self._read_frames("recall", state, codes, observed).mean
+        if observed is None:
+            for _ in range(steps):
+                cue = self._recall_once(state, cue)
+            return cue
+        current = self._mean_code(state)[..., None, :].expand(cue.shape)
+        for _ in range(steps):
+            current = self._recall_once(state, torch.where(observed, cue, current))
+        return current
+
+    def sample(self, state: Any, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None) -> Tensor:
+        """Draw codes from the memory, each with its own draw of q(memory). `noise=False`: without code noise.
+
+        Shapes: -> (*B, n, C)
+        """
+        check_size("n", n)
+        self._check_state("sample", state)
+        return self._sample(state, n, self.noise_var if noise else 0.0, generator)
+
+    def log_likelihood(self, state: Any, codes: Tensor | Codes) -> Bound:
+        """Bound on log p(z_t | memory) with the addresses inferred anew. Shapes: (*B, Q, C) -> (*B, Q)"""
+        frames = self._read_frames("log_likelihood", state, codes)
+        return Bound(self._scores(state, frames.mean) + frames.constant(self.noise_var))
+
+    def log_density(self, state: Any, codes: Tensor) -> Tensor:
+        """Exact log p(z_t | posterior mean of the memory), addresses summed out. Shapes: (*B, Q, C) -> (*B, Q)"""
+        frames = self._read_frames("log_density", state, codes)
+        return self._density_scores(state, frames.mean) + frames.constant(self.noise_var)
+
+    # -- hooks: what each memory defines -----------------------------------------------------------
+
+    @abstractmethod
+    def _prior(self, dtype: torch.dtype | None, device: torch.device | None) -> Any:
+        """p(memory) of one episode."""
+
+    @abstractmethod
+    def _start(self, init: str, prior: Any, frames: Frames, generator: torch.Generator | None) -> Any:
+        """The state that a named start stands for."""
+
+    @abstractmethod
+    def _sweeps(self, frames: Frames, prior: Any, start: Any, chunk_size: int | None, fresh: bool) -> Sweeps:
+        """How this memory sweeps over these frames; `fresh`: the prior is the memory's own."""
+
+    @abstractmethod
+    def _address(self, state: Any, codes: Tensor) -> Any: ...
+
+    @abstractmethod
+    def _update(self, address: Any, frames: Frames, prior: Any) -> Any: ...
+
+    @abstractmethod
+    def _misfit(self, state: Any, codes: Tensor, address: Any) -> tuple[Tensor, Tensor]:
+        """E|z - M'w - b|^2 without the variance of z, and the KL of the address. Shapes: -> (*B, T) both"""
+
+    @abstractmethod
+    def _memory_kl(self, state: Any, prior: Any) -> Tensor:
+        """KL(q(memory) || p(memory)). Shapes: -> (*B)"""
+
+    @abstractmethod
+    def _sample(self, state: Any, n: int, noise_var: float | Tensor, generator: torch.Generator | None) -> Tensor: ...
+
+    @abstractmethod
+    def _scores(self, state: Any, codes: Tensor) -> Tensor:
+        """The bound on log p(z | memory) without what `Frames.constant` holds. Shapes: -> (*B, T)"""
+
+    @abstractmethod
+    def _density_scores(self, state: Any, codes: Tensor) -> Tensor:
+        """log p(z | mean of the memory) without what `Frames.constant` holds. Shapes: -> (*B, T)"""
+
+    @abstractmethod
+    def _recall_once(self, state: Any, codes: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _mean_code(self, state: Any) -> Tensor:
+        """Mean of the codes that the memory generates. Shapes: -> (*B, C)"""
+
+    @abstractmethod
+    def _check_state(self, where: str, state: Any) -> None:
+        """Refuse a state of another memory."""
+
     def _check_write(self, num_steps: int, chunk_size: int | None) -> None:
         """Refuse what this memory cannot do, by name."""
+        return
 
     def _default_start(self, prior: State | None) -> str:
         """A given prior is where inference starts: it already tells the slots apart."""
         return "random" if prior is None else "prior"
+
+    def _sized_for(self, num_clusters: int | None, *given: Any) -> Self:
+        """This memory with the number of clusters that was asked for, or that the given states have."""
+        if num_clusters is not None:
+            raise ValueError(f"num_clusters: {type(self).__name__} has no clusters; use MixtureMemory or TreeMemory")
+        return self
+
+    # -- shared pieces -----------------------------------------------------------------------------
+
+    def _prior_like(self, frames: Frames) -> Any:
+        return self._prior(frames.mean.dtype, frames.mean.device)
+
+    def _mean_of_slots(self, dtype: torch.dtype | None, device: torch.device | None) -> Tensor:
+        """R0 as a tensor. Shapes: -> (K, C)"""
+        mean = torch.as_tensor(self.slot_mean, dtype=dtype, device=device)
+        return mean.expand(self.num_slots, self.code_dim)
+
+    def _read_frames(self, where: str, state: State, codes: Tensor | Codes, observed: Tensor | None = None) -> Frames:
+        """Check a state and the codes to be read through it."""
+        self._check_state(where, state)
+        mean = codes.mean if isinstance(codes, Codes) else codes
+        if observed is not None:
+            codes = mean = torch.where(observed, mean, 0.0)  # absent entries may hold anything, also NaN
+        frames = Frames.gather(where, codes, self.code_dim)
+        leading = next(iter(state.tensors().values()))
+        if leading.dtype != mean.dtype:
+            raise ValueError(
+                f"{where}: expected codes of the state's dtype {leading.dtype}, got {mean.dtype}; "
+                f"convert with state.to({mean.dtype})"
+            )
+        return frames
 
 
 def unknown_start(init: str, known: tuple[str, ...]) -> ValueError:

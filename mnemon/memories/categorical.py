@@ -14,11 +14,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_size
-from mnemon.core.episode import Codes
-from mnemon.core.protocol import Bound, Terms
 from mnemon.core.state import State, rank
-from mnemon.memories.base import SweptMemory, Written, check_event_shapes, unknown_start
+from mnemon.memories.base import LatentMemory, check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.seeding import pick_random
 from mnemon.memories.sweeps import ItemSweeps, Sums, Sweeps
@@ -76,77 +73,48 @@ class SlotSums(Sums):
 
 
 @dataclass(frozen=True, eq=False)
-class CategoricalMemory(SweptMemory):
+class CategoricalMemory(LatentMemory):
     """Memory of `num_slots` prototypes with a uniform prior over them."""
 
     state_class: ClassVar[type[State]] = CategoricalState
     default_steps: ClassVar[int] = 2
 
-    def prior(
-        self,
-        batch_shape: tuple[int, ...] = (),
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> CategoricalState:
-        R = self._mean_of_slots(dtype, device)
-        U_diag = torch.as_tensor(self.slot_var, dtype=dtype, device=device).expand(self.num_slots)
-        return CategoricalState(R, U_diag).expand(batch_shape)
+    def _prior(self, dtype: torch.dtype | None, device: torch.device | None) -> CategoricalState:
+        slot_var = torch.as_tensor(self.slot_var, dtype=dtype, device=device)
+        return CategoricalState(self._mean_of_slots(dtype, device), slot_var.expand(self.num_slots))
 
-    def address(self, state: CategoricalState, codes: Tensor | Codes) -> CategoricalAddress:
-        """theta_t = softmax((R z - 1/2 diag(A)) / s2). Shapes: codes (*B, T, C)"""
-        frames = self._read_frames("address", state, codes)
-        return CategoricalAddress(self._scores(state, frames.mean).log_softmax(-1))
+    def _address(self, state: CategoricalState, codes: Tensor) -> CategoricalAddress:
+        """theta_t = softmax((R z - 1/2 diag(A)) / s2)."""
+        return CategoricalAddress(self._slot_scores(state, codes).log_softmax(-1))
 
-    def update(
-        self,
-        address: CategoricalAddress,
-        codes: Tensor | Codes,
-        *,
-        prior: CategoricalState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> CategoricalState:
-        """q(M) given q(s_t) of all codes. Shapes: codes (*B, T, C)"""
-        frames = Frames.gather("update", codes, self.code_dim, mask, weights)
-        prior = self._prior_like(frames) if prior is None else prior
+    def _update(self, address: CategoricalAddress, frames: Frames, prior: CategoricalState) -> CategoricalState:
         origin = prior.replace(R=torch.zeros_like(prior.R))
         return self._m_step(origin, _collect(origin, frames, address.log_theta), prior)
 
-    def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
-        frames = self._written_frames(codes, written)
-        state = written.state
-        address = self.address(state, frames.mean) if written.address is None else written.address
-        square = (address.theta * self._expected_square(state, frames.mean)).sum(-1)
-        fit = frames.constant(self.noise_var) - 0.5 * square / self.noise_var
-        memory_kl = state.kl(self._prior_of(written, frames))
-        return frames.terms(fit, categorical_kl(address.log_theta).sum(-1), memory_kl)
+    def _misfit(self, state: CategoricalState, codes: Tensor, address: CategoricalAddress) -> tuple[Tensor, Tensor]:
+        square = (address.theta * self._expected_square(state, codes)).sum(-1)
+        return square, categorical_kl(address.log_theta).sum(-1)
 
-    def sample(
-        self, state: CategoricalState, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None
+    def _memory_kl(self, state: CategoricalState, prior: CategoricalState) -> Tensor:
+        return state.kl(prior)
+
+    def _sample(
+        self, state: CategoricalState, n: int, noise_var: float | Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        check_size("n", n)
-        self._check_state("sample", state)
         R = state.R
         slot = torch.randint(self.num_slots, (*state.batch_shape, n), device=R.device, generator=generator)
         mean = R.gather(-2, slot[..., None].expand(*slot.shape, self.code_dim))
-        variance = state.U_diag.gather(-1, slot) + (self.noise_var if noise else 0.0)
+        variance = state.U_diag.gather(-1, slot) + noise_var
         draw = torch.randn(mean.shape, dtype=R.dtype, device=R.device, generator=generator)
         return mean + variance.sqrt()[..., None] * draw
 
-    def log_likelihood(self, state: CategoricalState, codes: Tensor | Codes) -> Bound:
-        frames = self._read_frames("log_likelihood", state, codes)
-        return Bound(self._mix(state, frames))
-
-    def log_density(self, state: CategoricalState, codes: Tensor) -> Tensor:
-        frames = self._read_frames("log_density", state, codes)
-        return self._mix(state.replace(U_diag=torch.zeros_like(state.U_diag)), frames)
-
-    def _mix(self, state: CategoricalState, frames: Frames) -> Tensor:
-        scores = self._scores(state, frames.mean).logsumexp(-1) - math.log(self.num_slots)
-        return scores + frames.constant(self.noise_var)
-
     def _scores(self, state: CategoricalState, codes: Tensor) -> Tensor:
+        return self._slot_scores(state, codes).logsumexp(-1) - math.log(self.num_slots)
+
+    def _density_scores(self, state: CategoricalState, codes: Tensor) -> Tensor:
+        return self._scores(state.replace(U_diag=torch.zeros_like(state.U_diag)), codes)
+
+    def _slot_scores(self, state: CategoricalState, codes: Tensor) -> Tensor:
         """-E|z - row k|^2 / (2 s2). Shapes: -> (*B, T, K)"""
         return -0.5 * self._expected_square(state, codes) / self.noise_var
 
@@ -158,7 +126,7 @@ class CategoricalMemory(SweptMemory):
         return codes.square().sum(-1, keepdim=True) - 2 * codes @ R.mT + spread[..., None, :]
 
     def _recall_once(self, state: CategoricalState, codes: Tensor) -> Tensor:
-        return self._scores(state, codes).softmax(-1) @ state.R
+        return self._slot_scores(state, codes).softmax(-1) @ state.R
 
     def _mean_code(self, state: CategoricalState) -> Tensor:
         return state.R.mean(-2)
@@ -197,7 +165,7 @@ class CategoricalMemory(SweptMemory):
         return prior
 
     def _e_step(self, state: CategoricalState, frames: Frames, want_bound: bool) -> tuple[CategoricalAddress, SlotSums]:
-        log_theta = self._scores(state, frames.mean).log_softmax(-1)
+        log_theta = self._slot_scores(state, frames.mean).log_softmax(-1)
         return CategoricalAddress(log_theta), _collect(state, frames, log_theta)
 
     def _finished(self, address: CategoricalAddress) -> CategoricalAddress:
@@ -214,9 +182,6 @@ class CategoricalMemory(SweptMemory):
         spread = R.square().sum(-1) + self.code_dim * state.U_diag
         square = sums.square - 2 * (R * sums.z).sum(-1) + sums.count * spread
         return (-0.5 * square / self.noise_var - sums.address_kl).sum(-1)
-
-    def _memory_kl(self, state: CategoricalState, prior: CategoricalState) -> Tensor:
-        return state.kl(prior)
 
     def _state(self, state: CategoricalState) -> CategoricalState:
         return state

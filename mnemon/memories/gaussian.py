@@ -14,19 +14,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_positive, check_size
-from mnemon.core.episode import Codes
-from mnemon.core.protocol import Bound, Terms
+from mnemon.core.checks import check_positive
 from mnemon.core.state import State
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import SweptMemory, Written, check_event_shapes, unknown_start
+from mnemon.memories.base import LatentMemory, check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.gaussian_sweeps import GaussianAddress, GaussianState, ScatterSweeps, SpanSweeps
 from mnemon.memories.sweeps import Sweeps
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianMemory(SweptMemory):
+class GaussianMemory(LatentMemory):
     """Linear-Gaussian memory of `num_slots` rows; `shift=True` adds a location b with prior N(mu_b0, v_b0 I)."""
 
     shift: bool = field(default=False, kw_only=True)
@@ -40,39 +38,20 @@ class GaussianMemory(SweptMemory):
         super().__post_init__()
         check_positive("location_var", self.location_var)
 
-    def prior(
-        self,
-        batch_shape: tuple[int, ...] = (),
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> GaussianState:
+    def _prior(self, dtype: torch.dtype | None, device: torch.device | None) -> GaussianState:
         """MN(R0, slot_var I, I) and N(location_mean, location_var I)."""
-        R, U_chol = lg.prior_slots(self, dtype, device)
-        state = GaussianState(R, U_chol)
-        if self.shift:
-            mu_b = torch.as_tensor(self.location_mean, dtype=dtype, device=device).expand(self.code_dim)
-            state = state.replace(mu_b=mu_b, v_b=torch.as_tensor(self.location_var, dtype=dtype, device=device))
-        return state.expand(batch_shape)
+        state = GaussianState(*lg.prior_slots(self, dtype, device))
+        if not self.shift:
+            return state
+        mu_b = torch.as_tensor(self.location_mean, dtype=dtype, device=device).expand(self.code_dim)
+        return state.replace(mu_b=mu_b, v_b=torch.as_tensor(self.location_var, dtype=dtype, device=device))
 
-    def address(self, state: GaussianState, codes: Tensor | Codes) -> GaussianAddress:
-        """q(w_t) under a state. Shapes: codes (*B, T, C)"""
-        frames = self._read_frames("address", state, codes)
-        weights, _ = lg.address(state.cluster, frames.mean, self.noise_var)
-        return GaussianAddress(weights.mu_w[..., 0, :], weights.Sigma_w[..., 0, :, :], state.R if self.shift else None)
+    def _address(self, state: GaussianState, codes: Tensor) -> GaussianAddress:
+        weights, _ = lg.address(state.cluster, codes, self.noise_var)
+        R = state.R if self.shift else None
+        return GaussianAddress(weights.mu_w[..., 0, :], weights.Sigma_w[..., 0, :, :], R)
 
-    def update(
-        self,
-        address: GaussianAddress,
-        codes: Tensor | Codes,
-        *,
-        prior: GaussianState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> GaussianState:
-        """q(b), then q(M), given q(w_t) of all codes. Shapes: codes (*B, T, C)"""
-        frames = Frames.gather("update", codes, self.code_dim, mask, weights)
-        prior = self._prior_like(frames) if prior is None else prior
+    def _update(self, address: GaussianAddress, frames: Frames, prior: GaussianState) -> GaussianState:
         depth = len(frames.batch_shape)
         one = torch.ones((*frames.mean.shape[:-1], 1), dtype=frames.mean.dtype, device=frames.mean.device)
         natural = lg.NaturalPrior.of(prior).map(lambda tensor: tensor.unsqueeze(len(prior.batch_shape)))
@@ -80,31 +59,24 @@ class GaussianMemory(SweptMemory):
         slots = lg.update(frames, _weights(address), one, R, natural, self.noise_var)
         return GaussianState.from_slots(slots.map(lambda tensor: tensor.squeeze(depth)))
 
-    def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
-        frames = self._written_frames(codes, written)
-        state = written.state
-        weights = _weights(self.address(state, frames.mean) if written.address is None else written.address)
-        square = lg.expected_square(state.cluster, frames.mean, weights)[..., 0]
-        fit = frames.constant(self.noise_var) - 0.5 * square / self.noise_var
-        return frames.terms(fit, weights.kl[..., 0], state.kl(self._prior_of(written, frames)))
+    def _misfit(self, state: GaussianState, codes: Tensor, address: GaussianAddress) -> tuple[Tensor, Tensor]:
+        weights = _weights(address)
+        return lg.expected_square(state.cluster, codes, weights)[..., 0], weights.kl[..., 0]
 
-    def sample(
-        self, state: GaussianState, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None
+    def _memory_kl(self, state: GaussianState, prior: GaussianState) -> Tensor:
+        return state.kl(prior)
+
+    def _sample(
+        self, state: GaussianState, n: int, noise_var: float | Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        check_size("n", n)
-        self._check_state("sample", state)
         cluster = torch.zeros((*state.batch_shape, n), dtype=torch.long, device=state.R.device)
-        return lg.sample_codes(state.cluster, cluster, self.noise_var if noise else 0.0, generator)
+        return lg.sample_codes(state.cluster, cluster, noise_var, generator)
 
-    def log_likelihood(self, state: GaussianState, codes: Tensor | Codes) -> Bound:
-        frames = self._read_frames("log_likelihood", state, codes)
-        _, scores = lg.address(state.cluster, frames.mean, self.noise_var)
-        return Bound(scores[..., 0] + frames.constant(self.noise_var))
+    def _scores(self, state: GaussianState, codes: Tensor) -> Tensor:
+        return lg.address(state.cluster, codes, self.noise_var)[1][..., 0]
 
-    def log_density(self, state: GaussianState, codes: Tensor) -> Tensor:
-        frames = self._read_frames("log_density", state, codes)
-        scores = lg.log_density(state.cluster, frames.mean, self.noise_var)
-        return scores[..., 0] + frames.constant(self.noise_var)
+    def _density_scores(self, state: GaussianState, codes: Tensor) -> Tensor:
+        return lg.log_density(state.cluster, codes, self.noise_var)[..., 0]
 
     def _recall_once(self, state: GaussianState, codes: Tensor) -> Tensor:
         weights, _ = lg.address(state.cluster, codes, self.noise_var)

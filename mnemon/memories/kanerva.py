@@ -14,13 +14,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_positive, check_size
-from mnemon.core.episode import Codes
+from mnemon.core.checks import check_positive
 from mnemon.core.linalg import safe_cholesky, spd_inverse
-from mnemon.core.protocol import Bound, Terms
 from mnemon.core.state import Record, State, rank
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import SweptMemory, Written, check_event_shapes, unknown_start
+from mnemon.memories.base import LatentMemory, check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.sweeps import Sweeps
 
@@ -41,7 +39,7 @@ class KanervaAddress(State):
 
 
 @dataclass(frozen=True, eq=False)
-class KanervaMemory(SweptMemory):
+class KanervaMemory(LatentMemory):
     """Dynamic Kanerva Machine. `online=True` writes item by item; else all items are addressed, then written,
     `num_steps` times over. `address_var` is the variance of q(w), which no inference chooses."""
 
@@ -55,73 +53,41 @@ class KanervaMemory(SweptMemory):
         super().__post_init__()
         check_positive("address_var", self.address_var)
 
-    def prior(
-        self,
-        batch_shape: tuple[int, ...] = (),
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> KanervaState:
-        return KanervaState(*lg.prior_slots(self, dtype, device)).expand(batch_shape)
-
-    def address(self, state: KanervaState, codes: Tensor | Codes) -> KanervaAddress:
-        """Ridge regression of every code on the slots' mean. Shapes: codes (*B, T, C)"""
-        return KanervaAddress(self._regress(state.R, self._read_frames("address", state, codes).mean))
-
-    def update(
-        self,
-        address: KanervaAddress,
-        codes: Tensor | Codes,
-        *,
-        prior: KanervaState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> KanervaState:
-        """Bayesian regression of all codes on fixed addresses; writing them one by one gives the same.
-
-        Shapes: codes (*B, T, C)
-        """
-        frames = Frames.gather("update", codes, self.code_dim, mask, weights)
-        natural = lg.NaturalPrior.of(self._prior_like(frames) if prior is None else prior)
-        return KanervaState.from_slots(self._regress_memory(address.w, frames, natural))
-
-    def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
-        frames = self._written_frames(codes, written)
-        state = written.state
-        address = self.address(state, frames.mean) if written.address is None else written.address
-        return self._frame_terms(frames, state, address.w, self._prior_of(written, frames))
-
-    def _frame_terms(self, frames: Frames, state: KanervaState, w: Tensor, prior: KanervaState) -> Terms:
-        weights = self._weights(w)
-        square = lg.expected_square(state.cluster, frames.mean, weights)[..., 0]
-        fit = frames.constant(self.noise_var) - 0.5 * square / self.noise_var
-        return frames.terms(fit, weights.kl[..., 0], state.kl(prior))
-
     def best_address_var(self, state: KanervaState) -> Tensor:
         """The scalar variance of q(w) that maximises the bound: K / (tr A / s2 + K). Shapes: -> (*B)"""
         self._check_state("best_address_var", state)
         trace = state.slots.second_moment.diagonal(dim1=-2, dim2=-1).sum(-1)
         return self.num_slots / (trace / self.noise_var + self.num_slots)
 
-    def sample(
-        self, state: KanervaState, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None
+    def _prior(self, dtype: torch.dtype | None, device: torch.device | None) -> KanervaState:
+        return KanervaState(*lg.prior_slots(self, dtype, device))
+
+    def _address(self, state: KanervaState, codes: Tensor) -> KanervaAddress:
+        return KanervaAddress(self._regress(state.R, codes))
+
+    def _update(self, address: KanervaAddress, frames: Frames, prior: KanervaState) -> KanervaState:
+        """Bayesian regression of all codes on fixed addresses; writing them one by one gives the same."""
+        return KanervaState.from_slots(self._regress_memory(address.w, frames, lg.NaturalPrior.of(prior)))
+
+    def _misfit(self, state: KanervaState, codes: Tensor, address: KanervaAddress) -> tuple[Tensor, Tensor]:
+        weights = self._weights(address.w)
+        return lg.expected_square(state.cluster, codes, weights)[..., 0], weights.kl[..., 0]
+
+    def _memory_kl(self, state: KanervaState, prior: KanervaState) -> Tensor:
+        return state.kl(prior)
+
+    def _sample(
+        self, state: KanervaState, n: int, noise_var: float | Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        check_size("n", n)
-        self._check_state("sample", state)
         cluster = torch.zeros((*state.batch_shape, n), dtype=torch.long, device=state.R.device)
-        return lg.sample_codes(state.cluster, cluster, self.noise_var if noise else 0.0, generator)
+        return lg.sample_codes(state.cluster, cluster, noise_var, generator)
 
-    def log_likelihood(self, state: KanervaState, codes: Tensor | Codes) -> Bound:
-        frames = self._read_frames("log_likelihood", state, codes)
-        weights = self._weights(self._regress(state.R, frames.mean))
-        square = lg.expected_square(state.cluster, frames.mean, weights)
-        value = (-0.5 * square / self.noise_var - weights.kl)[..., 0]
-        return Bound(value + frames.constant(self.noise_var))
+    def _scores(self, state: KanervaState, codes: Tensor) -> Tensor:
+        square, address_kl = self._misfit(state, codes, self._address(state, codes))
+        return -0.5 * square / self.noise_var - address_kl
 
-    def log_density(self, state: KanervaState, codes: Tensor) -> Tensor:
-        frames = self._read_frames("log_density", state, codes)
-        scores = lg.log_density(state.cluster, frames.mean, self.noise_var)
-        return scores[..., 0] + frames.constant(self.noise_var)
+    def _density_scores(self, state: KanervaState, codes: Tensor) -> Tensor:
+        return lg.log_density(state.cluster, codes, self.noise_var)[..., 0]
 
     def _recall_once(self, state: KanervaState, codes: Tensor) -> Tensor:
         return self._regress(state.R, codes) @ state.R
@@ -207,7 +173,10 @@ class KanervaSweeps:
         if not want_bound or new.w is None:
             return new, None
         state = KanervaState.from_slots(lg.Slots(new.R, new.U))
-        return new, self.memory._frame_terms(self.frames, state, new.w, self.prior).joint
+        square, address_kl = self.memory._misfit(state, self.frames.mean, KanervaAddress(new.w))
+        s2 = self.memory.noise_var
+        per_item = self.frames.constant(s2) - 0.5 * square / s2 - address_kl
+        return new, self.frames.count(per_item).sum(-1) - state.kl(self.prior)
 
     def _batched(self, carry: KanervaCarry) -> KanervaCarry:
         w = self.memory._regress(carry.R, self.frames.mean)

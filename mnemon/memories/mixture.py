@@ -16,11 +16,9 @@ import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_positive, check_size
-from mnemon.core.episode import Codes
-from mnemon.core.protocol import Bound, Terms
 from mnemon.core.state import Record, State, rank
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import SweptMemory, Written, check_event_shapes, unknown_start
+from mnemon.memories.base import LatentMemory, check_event_shapes, unknown_start
 from mnemon.memories.categorical import categorical_kl
 from mnemon.memories.frames import Frames
 from mnemon.memories.seeding import pick_kmeans, pick_random
@@ -67,7 +65,7 @@ class Addressed(Record):
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureMemory(SweptMemory):
+class MixtureMemory(LatentMemory):
     """Mixture of `num_clusters` linear-Gaussian memories of `num_slots` rows each.
 
     The defaults of the variances are the published ones for K slots: slot_var 0.4, location_var 0.4 K,
@@ -86,72 +84,42 @@ class MixtureMemory(SweptMemory):
         check_size("num_clusters", self.num_clusters)
         check_positive("location_var", self.location_var)
 
-    def prior(
-        self,
-        batch_shape: tuple[int, ...] = (),
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> MixtureState:
+    def _prior(self, dtype: torch.dtype | None, device: torch.device | None) -> MixtureState:
         """The same MN(R0, slot_var I, I) and N(location_mean, location_var I) for every cluster."""
         R, U_chol = lg.prior_slots(self, dtype, device)
         H, K, C = self.num_clusters, self.num_slots, self.code_dim
         mu_b = torch.as_tensor(self.location_mean, dtype=dtype, device=device).expand(H, C)
         v_b = torch.as_tensor(self.location_var, dtype=dtype, device=device).expand(H)
-        return MixtureState(R.expand(H, K, C), U_chol.expand(H, K, K), mu_b, v_b).expand(batch_shape)
+        return MixtureState(R.expand(H, K, C), U_chol.expand(H, K, K), mu_b, v_b)
 
-    def address(self, state: MixtureState, codes: Tensor | Codes) -> MixtureAddress:
-        """q(s_t, w_t) under a state. Shapes: codes (*B, T, C)"""
-        frames = self._read_frames("address", state, codes)
-        weights, scores = lg.address(state.slots, frames.mean, self.noise_var)
+    def _address(self, state: MixtureState, codes: Tensor) -> MixtureAddress:
+        weights, scores = lg.address(state.slots, codes, self.noise_var)
         return self._finished(Addressed(weights, scores, state.R))
 
-    def update(
-        self,
-        address: MixtureAddress,
-        codes: Tensor | Codes,
-        *,
-        prior: MixtureState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> MixtureState:
-        """q(b), then q(M) of every cluster, given the addresses of all codes. Shapes: codes (*B, T, C)"""
-        self = self._sized_for(address.log_theta.shape[-1])
-        frames = Frames.gather("update", codes, self.code_dim, mask, weights)
-        natural = lg.NaturalPrior.of(self._prior_like(frames) if prior is None else prior)
-        given = lg.Weights.of(address.mu_w, address.Sigma_w)
-        slots = lg.update(frames, given, address.theta, address.R, natural, self.noise_var)
-        return MixtureState.from_slots(slots)
+    def _update(self, address: MixtureAddress, frames: Frames, prior: MixtureState) -> MixtureState:
+        given, natural = lg.Weights.of(address.mu_w, address.Sigma_w), lg.NaturalPrior.of(prior)
+        return MixtureState.from_slots(lg.update(frames, given, address.theta, address.R, natural, self.noise_var))
 
-    def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
-        state = written.state
-        self = self._sized_for(None, state)
-        frames = self._written_frames(codes, written)
-        address = self.address(state, frames.mean) if written.address is None else written.address
+    def _misfit(self, state: MixtureState, codes: Tensor, address: MixtureAddress) -> tuple[Tensor, Tensor]:
         weights = lg.Weights.of(address.mu_w, address.Sigma_w)
-        square = (address.theta * lg.expected_square(state.slots, frames.mean, weights)).sum(-1)
-        fit = frames.constant(self.noise_var) - 0.5 * square / self.noise_var
-        memory_kl = state.kl(self._prior_of(written, frames)).sum(-1)
-        address_kl = address.theta * weights.kl + categorical_kl(address.log_theta)
-        return frames.terms(fit, address_kl.sum(-1), memory_kl)
+        square = (address.theta * lg.expected_square(state.slots, codes, weights)).sum(-1)
+        return square, (address.theta * weights.kl + categorical_kl(address.log_theta)).sum(-1)
 
-    def sample(
-        self, state: MixtureState, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None
+    def _memory_kl(self, state: MixtureState, prior: MixtureState) -> Tensor:
+        return state.kl(prior).sum(-1)
+
+    def _sample(
+        self, state: MixtureState, n: int, noise_var: float | Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        check_size("n", n)
-        self._check_state("sample", state)
-        cluster = torch.randint(state.R.shape[-3], (*state.batch_shape, n), device=state.R.device, generator=generator)
-        return lg.sample_codes(state.slots, cluster, self.noise_var if noise else 0.0, generator)
+        H, R = state.R.shape[-3], state.R
+        cluster = torch.randint(H, (*state.batch_shape, n), device=R.device, generator=generator)
+        return lg.sample_codes(state.slots, cluster, noise_var, generator)
 
-    def log_likelihood(self, state: MixtureState, codes: Tensor | Codes) -> Bound:
-        frames = self._read_frames("log_likelihood", state, codes)
-        _, scores = lg.address(state.slots, frames.mean, self.noise_var)
-        return Bound(_mix(scores) + frames.constant(self.noise_var))
+    def _scores(self, state: MixtureState, codes: Tensor) -> Tensor:
+        return _mix(lg.address(state.slots, codes, self.noise_var)[1])
 
-    def log_density(self, state: MixtureState, codes: Tensor) -> Tensor:
-        frames = self._read_frames("log_density", state, codes)
-        scores = lg.log_density(state.slots, frames.mean, self.noise_var)
-        return _mix(scores) + frames.constant(self.noise_var)
+    def _density_scores(self, state: MixtureState, codes: Tensor) -> Tensor:
+        return _mix(lg.log_density(state.slots, codes, self.noise_var))
 
     def _sized_for(self, num_clusters: int | None, *states: Any) -> Self:
         wanted = agreed_clusters(num_clusters, *states)
@@ -235,16 +203,13 @@ class MixtureMemory(SweptMemory):
     def _fit(self, addressed: lg.Slots, moments: lg.Moments, slots: lg.Slots) -> Tensor:
         return lg.expected_fit(addressed, moments, slots, self.noise_var).sum(-1)
 
-    def _memory_kl(self, slots: lg.Slots, prior: MixtureState) -> Tensor:
-        return MixtureState.from_slots(slots).kl(prior).sum(-1)
-
     def _state(self, slots: lg.Slots) -> MixtureState:
         return MixtureState.from_slots(slots)
 
 
 def agreed_clusters(num_clusters: int | None, *states: Any) -> int | None:
     """The number of clusters on which a request and the states given with it agree; None if none says."""
-    sizes = {state.R.shape[-3] for state in states if isinstance(state, lg.SlotState)}
+    sizes = {state.R.shape[-3] for state in states if isinstance(state, lg.SlotState | MixtureAddress)}
     sizes |= set() if num_clusters is None else {num_clusters}
     if len(sizes) > 1:
         raise ValueError(

@@ -87,10 +87,10 @@ class ItemSweeps:
         bound = None
         if want_bound:
             fit = self.memory._fit(carry.posterior, moments, posterior)
-            bound = self.constant + fit - self.memory._memory_kl(posterior, self.prior)
+            bound = self.constant + fit - self.memory._memory_kl(self.memory._state(posterior), self.prior)
         return Pass(posterior, None if self.chunk_size else address), bound
 
-    def finish(self, carry: Pass) -> tuple[State, State | None]:
+    def finish(self, carry: Pass) -> tuple[Any, Any]:
         address = None if carry.address is None else self.memory._finished(carry.address)
         return self.memory._state(carry.posterior), address
 

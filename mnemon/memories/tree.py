@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_size
-from mnemon.core.episode import Codes
-from mnemon.core.protocol import Bound, Terms
-from mnemon.core.state import State, rank
+from mnemon.core.state import Record, State, rank
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import LatentMemory, Written, check_event_shapes
+from mnemon.memories.base import LatentMemory, check_event_shapes
 from mnemon.memories.frames import Frames
 from mnemon.memories.mixture import MixtureAddress, MixtureMemory, MixtureState, agreed_clusters
 from mnemon.memories.seeding import draw_index
+from mnemon.memories.sweeps import ItemSweeps, Sweeps
 
 MAX_SEQUENCES = 1_000_000
 
@@ -95,146 +94,84 @@ class TreeMemory(LatentMemory):
             location_mean=self.location_mean,
         )
 
-    def prior(
-        self,
-        batch_shape: tuple[int, ...] = (),
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> TreeState:
+    def _prior(self, dtype: torch.dtype | None, device: torch.device | None) -> TreeState:
         """The mixture's prior for every segment, no sequence counted yet."""
-        segments = self._segment_memory.prior((*batch_shape, self.num_segments), dtype=dtype, device=device)
+        segments = self._segment_memory._prior(dtype, device).expand((self.num_segments,))
         counts = torch.zeros(self.num_clusters**self.num_segments, dtype=dtype, device=device)
-        return TreeState(*_fields(segments), counts.expand(*batch_shape, *counts.shape))
+        return TreeState(*_fields(segments), counts)
 
-    def write(
-        self,
-        codes: Tensor | Codes,
-        *,
-        prior: Any = None,
-        init: Any = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        num_steps: int | None = None,
-        tol: float | None = None,
-        num_clusters: int | None = None,
-        return_trace: bool = False,
-        chunk_size: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Written:
-        """As every memory's `write`; each segment is written on its own, then the sequences are counted."""
-        frames = Frames.gather("write", codes, self.code_dim, mask, weights)
-        for name, state in (("prior", prior), ("init", init)):
-            if state is not None and not isinstance(state, str):
-                self._check_state(f"write: {name}", state)
-        self = self._sized_for(num_clusters, prior, init)
-        written = self._segment_memory.write(
-            self._split(codes),
-            prior=None if prior is None else prior.segments,
-            init=init.segments if isinstance(init, TreeState) else init,
-            mask=None if mask is None else self._per_segment(mask),
-            weights=None if weights is None else self._per_segment(weights),
-            num_steps=num_steps,
-            tol=tol,
-            return_trace=return_trace,
-            chunk_size=chunk_size,
-            generator=generator,
-        )
-        counts = self._count(written.state, frames, chunk_size)
-        state = TreeState(*_fields(written.state), counts if prior is None else counts + prior.counts)
-        trace = None if written.trace is None else written.trace.sum(-1)
-        return Written(state, written.address, prior, frames.counts, trace)
+    def _start(self, init: str, prior: TreeState, frames: Frames, generator: torch.Generator | None) -> TreeState:
+        """The mixture's starts, segment by segment."""
+        segments = self._segment_memory._start(init, prior.segments, self._split_frames(frames), generator)
+        counts = prior.counts.expand(*segments.batch_shape[:-1], prior.counts.shape[-1])
+        return TreeState(*_fields(segments), counts)
 
-    def _count(self, segments: MixtureState, frames: Frames, chunk_size: int | None) -> Tensor:
-        """How often the most likely assignments, under the final state, form each sequence. Shapes: -> (*B, H^G)"""
+    def _default_start(self, prior: State | None) -> str:
+        return "kmeans++" if prior is None else "prior"
+
+    def _sweeps(
+        self, frames: Frames, prior: TreeState, start: TreeState, chunk_size: int | None, fresh: bool
+    ) -> Sweeps:
+        return TreeSweeps(self, frames, prior, start, chunk_size)
+
+    def _address(self, state: TreeState, codes: Tensor) -> MixtureAddress:
+        """q(s, w) per segment: a mixture address with batch (*B, G)."""
+        return self._segment_memory._address(state.segments, self._split(codes))
+
+    def _update(self, address: MixtureAddress, frames: Frames, prior: TreeState) -> TreeState:
+        segments = self._segment_memory._update(address, self._split_frames(frames), prior.segments)
+        return self._counted(segments, frames, prior, None)
+
+    def _counted(self, segments: MixtureState, frames: Frames, prior: TreeState, chunk_size: int | None) -> TreeState:
+        """Add to the prior's counts how often the most likely assignments under the state form each sequence."""
         H, G = segments.R.shape[-3], self.num_segments
         place = H ** torch.arange(G - 1, -1, -1, device=segments.R.device)
-        counts = torch.zeros((*frames.batch_shape, H**G), dtype=segments.R.dtype, device=segments.R.device)
-        memory = self._segment_memory
+        counts = prior.counts.expand(*frames.batch_shape, H**G)
         for chunk in frames.chunks(chunk_size):
-            _, scores = lg.address(segments.slots, self._split(chunk.mean.detach()), memory.noise_var)
+            _, scores = lg.address(segments.slots, self._split(chunk.mean.detach()), self.noise_var)
             sequence = (scores.argmax(-1) * place[:, None]).sum(-2)
             one = torch.ones(sequence.shape, dtype=counts.dtype, device=counts.device)
             counts = counts.scatter_add(-1, sequence, chunk.count(one))
-        return counts.detach()
+        return TreeState(*_fields(segments), counts.detach())
 
-    def address(self, state: TreeState, codes: Tensor | Codes) -> MixtureAddress:
-        """q(s, w) per segment: a mixture address with batch (*B, G). Shapes: codes (*B, T, C)"""
-        frames = self._read_frames("address", state, codes)
-        return self._segment_memory.address(state.segments, self._split(frames.mean))
+    def _misfit(self, state: TreeState, codes: Tensor, address: MixtureAddress) -> tuple[Tensor, Tensor]:
+        square, address_kl = self._segment_memory._misfit(state.segments, self._split(codes), address)
+        return square.sum(-2), address_kl.sum(-2)
 
-    def update(
-        self,
-        address: MixtureAddress,
-        codes: Tensor | Codes,
-        *,
-        prior: TreeState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> TreeState:
-        """q(b), then q(M) of every segment's clusters, and the sequences counted. Shapes: codes (*B, T, C)"""
-        self = self._sized_for(address.log_theta.shape[-1])
-        frames = Frames.gather("update", codes, self.code_dim, mask, weights)
-        segments = self._segment_memory.update(
-            address,
-            self._split(codes),
-            prior=None if prior is None else prior.segments,
-            mask=None if mask is None else self._per_segment(mask),
-            weights=None if weights is None else self._per_segment(weights),
-        )
-        counts = self._count(segments, frames, None)
-        return TreeState(*_fields(segments), counts if prior is None else counts + prior.counts)
+    def _memory_kl(self, state: TreeState, prior: TreeState) -> Tensor:
+        return self._segment_memory._memory_kl(state.segments, prior.segments).sum(-1)
 
-    def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
-        self = self._sized_for(None, written.state)
-        segment = Written(
-            written.state.segments,
-            written.address,
-            None if written.prior is None else written.prior.segments,
-            None if written.counts is None else self._per_segment(written.counts),
-        )
-        parts = self._segment_memory.terms(self._split(codes), segment)
-        items = {name: getattr(parts, name).sum(-2) for name in ("reconstruction", "code_kl", "address_kl")}
-        return Terms(**items, memory_kl=(parts.conditional - parts.joint).sum(-1), counts=written.counts)
-
-    def sample(
-        self, state: TreeState, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """As in every memory, but with assignment sequences drawn by their counts (uniform if none)."""
-        check_size("n", n)
-        self._check_state("sample", state)
-        H, G = state.R.shape[-3], self.num_segments
-        uniform = torch.rand((*state.batch_shape, n), dtype=state.R.dtype, device=state.R.device, generator=generator)
+    def _sample(self, state: TreeState, n: int, noise_var: float | Tensor, generator: torch.Generator | None) -> Tensor:
+        """Assignment sequences are drawn by their counts (all alike if none was counted)."""
+        H, G, R = state.R.shape[-3], self.num_segments, state.R
+        uniform = torch.rand((*state.batch_shape, n), dtype=R.dtype, device=R.device, generator=generator)
         total = state.counts.sum(-1, keepdim=True)
         sequence = draw_index(torch.where(total > 0, state.counts, 1.0), uniform)
-        place = H ** torch.arange(G - 1, -1, -1, device=sequence.device)
+        place = H ** torch.arange(G - 1, -1, -1, device=R.device)
         cluster = (sequence[..., None, :] // place[:, None]) % H
-        noise_var = self.noise_var if noise else 0.0
         return self._join(lg.sample_codes(state.segments.slots, cluster, noise_var, generator))
 
-    def log_likelihood(self, state: TreeState, codes: Tensor | Codes) -> Bound:
+    def _scores(self, state: TreeState, codes: Tensor) -> Tensor:
         """Under the model, whose segments are independent (the counted sequences serve generation only)."""
-        self._read_frames("log_likelihood", state, codes)
-        bound = self._segment_memory.log_likelihood(state.segments, self._split(codes))
-        return Bound(bound.value.sum(-2))
+        return self._segment_memory._scores(state.segments, self._split(codes)).sum(-2)
 
-    def log_density(self, state: TreeState, codes: Tensor) -> Tensor:
-        self._read_frames("log_density", state, codes)
-        return self._segment_memory.log_density(state.segments, self._split(codes)).sum(-2)
+    def _density_scores(self, state: TreeState, codes: Tensor) -> Tensor:
+        return self._segment_memory._density_scores(state.segments, self._split(codes)).sum(-2)
 
-    def _split(self, codes: Any) -> Any:
+    def _split(self, codes: Tensor) -> Tensor:
         """Shapes: (*B, T, C) -> (*B, G, T, C/G)"""
-        if isinstance(codes, Codes):
-            return Codes(self._split(codes.mean), self._split(codes.std.expand(codes.mean.shape)))
         return codes.unflatten(-1, (self.num_segments, -1)).movedim(-2, -3)
+
+    def _split_frames(self, frames: Frames) -> Frames:
+        """Every segment with the counts of its items; variances count once, in the whole."""
+        counts = frames.counts
+        if counts is not None:
+            counts = counts[..., None, :].expand(*counts.shape[:-1], self.num_segments, counts.shape[-1])
+        return Frames(self._split(frames.mean), counts)
 
     def _join(self, segments: Tensor) -> Tensor:
         """Shapes: (*B, G, T, C/G) -> (*B, T, C)"""
         return segments.movedim(-3, -2).flatten(-2)
-
-    def _per_segment(self, items: Tensor) -> Tensor:
-        """Shapes: (*B, T) -> (*B, G, T)"""
-        return items[..., None, :].expand(*items.shape[:-1], self.num_segments, items.shape[-1])
 
     def _sized_for(self, num_clusters: int | None, *states: Any) -> Self:
         wanted = agreed_clusters(num_clusters, *states)
@@ -252,6 +189,30 @@ class TreeMemory(LatentMemory):
         G, K, c = self.num_segments, self.num_slots, self.code_dim // self.num_segments
         shapes = {"R": (G, H, K, c), "U_chol": (G, H, K, K), "mu_b": (G, H, c), "v_b": (G, H), "counts": (H**G,)}
         check_event_shapes(where, state, TreeState, shapes)
+
+
+class TreeSweeps:
+    """The mixture's sweeps with the segments as one more batch dimension, then the sequences counted."""
+
+    def __init__(
+        self, memory: TreeMemory, frames: Frames, prior: TreeState, start: TreeState, chunk_size: int | None
+    ) -> None:
+        self.memory, self.frames, self.prior, self.chunk_size = memory, frames, prior, chunk_size
+        split = memory._split_frames(frames)
+        self.inner = ItemSweeps(memory._segment_memory, split, prior.segments, start.segments, chunk_size)
+        self.inner.constant = torch.zeros_like(self.inner.constant)
+        self.constant = frames.count(frames.constant(memory.noise_var)).sum(-1)
+
+    def start(self) -> Record:
+        return self.inner.start()
+
+    def sweep(self, carry: Any, want_bound: bool) -> tuple[Record, Tensor | None]:
+        carry, bound = self.inner.sweep(carry, want_bound)
+        return carry, None if bound is None else self.constant + bound.sum(-1)
+
+    def finish(self, carry: Any) -> tuple[TreeState, MixtureAddress | None]:
+        segments, address = self.inner.finish(carry)
+        return self.memory._counted(segments, self.frames, self.prior, self.chunk_size), address
 
 
 def _fields(segments: MixtureState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
