@@ -37,12 +37,15 @@ def machine() -> dict[str, Any]:
 
 
 def alternate(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each call, the calls taking turns so that a busy moment of the machine hits all of them."""
+    """Seconds of each call, the calls taking turns so that a busy moment of the machine hits all of them.
+
+    Each timed call follows an untimed one of its own kind: the thread pools of BLAS libraries spin on for some
+    ten milliseconds after their last job, on cores that the next kind of call needs.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
     for _ in range(rounds):
         for name, call in calls.items():
+            call()
             began = time.perf_counter()
             call()
             seconds[name].append(time.perf_counter() - began)
