@@ -1,11 +1,13 @@
-"""The named parts of a lower bound, and a bound that carries its kind."""
+"""What a generative memory can be asked, the parts of its lower bound, and a bound that carries its kind."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from mnemon.core.state import STATIC, Record, State, rank
 
@@ -59,3 +61,60 @@ class Bound(Record):
     value: Tensor
     kind: Literal["elbo", "iwae"] = field(default="elbo", metadata=STATIC)
     num_samples: int = field(default=1, metadata=STATIC)
+
+
+class MemoryModel(nn.Module, ABC):
+    """A generative memory of observations x (*B, T, *X). *B: any leading batch dimensions, also none."""
+
+    @abstractmethod
+    def write(
+        self,
+        x: Tensor,
+        *,
+        prior: Any = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        num_steps: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Any:
+        """Infer the memory's state from an episode. Shapes: x (*B, T, *X)"""
+
+    @abstractmethod
+    def read(
+        self,
+        state: Any,
+        cue: Tensor,
+        *,
+        observed: Tensor | None = None,
+        steps: int = 1,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Recall cues: the mean image, or samples when given a generator. Unobserved pixels are replaced by the
+        current recall at each step. Shapes: (*B, Q, *X) -> (*B, Q, *X)"""
+
+    @abstractmethod
+    def sample(self, state: Any, n: int = 1, *, generator: torch.Generator | None = None) -> Tensor:
+        """Generate. Shapes: -> (*B, n, *X)"""
+
+    @abstractmethod
+    def log_weights(
+        self, state: Any, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """log p(x, latents | memory) / q(latents). Shapes: (*B, Q, *X) -> (num_samples, *B, Q)"""
+
+    @abstractmethod
+    def log_likelihood(
+        self, state: Any, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
+    ) -> Bound:
+        """Bound on log p(x | memory), item by item. Shapes: (*B, Q, *X) -> (*B, Q)"""
+
+    @abstractmethod
+    def terms(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        write_mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Terms:
+        """The parts of the bound for training. `write_mask`: write this subset only, score all."""

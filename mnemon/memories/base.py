@@ -35,6 +35,18 @@ class Written(Record):
 
 
 @dataclass(frozen=True, eq=False)
+class Explanation(Record):
+    """A draw of each code's address, and N(mean, variance I): the codes it stands for, the memory integrated out.
+
+    Shapes: mean (*B, T, C), variance broadcasts to it, log_ratio = log p(y) / q(y) (*B, T)
+    """
+
+    mean: Tensor
+    variance: Tensor
+    log_ratio: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class LatentMemory(ABC):
     """A conjugate memory over codes of size `code_dim`. Hyperparameters only: its states hold what it learns.
 
@@ -177,11 +189,11 @@ class LatentMemory(ABC):
         cue = self._read_frames("recall", state, codes, observed).mean
         if observed is None:
             for _ in range(steps):
-                cue = self._recall_once(state, cue)
+                cue = self._expected(state, self._address(state, cue))
             return cue
         current = self._mean_code(state)[..., None, :].expand(cue.shape)
         for _ in range(steps):
-            current = self._recall_once(state, torch.where(observed, cue, current))
+            current = self._expected(state, self._address(state, torch.where(observed, cue, current)))
         return current
 
     def sample(self, state: Any, n: int = 1, *, noise: bool = True, generator: torch.Generator | None = None) -> Tensor:
@@ -192,6 +204,11 @@ class LatentMemory(ABC):
         check_size("n", n)
         self._check_state("sample", state)
         return self._sample(state, n, self.noise_var if noise else 0.0, generator)
+
+    def explain(self, state: Any, codes: Tensor | Codes, *, generator: torch.Generator | None = None) -> Explanation:
+        """Draw q(y_t) of every code: the pieces of an importance-weighted bound. Shapes: codes (*B, T, C)"""
+        frames = self._read_frames("explain", state, codes)
+        return self._explain(state, frames.mean, generator)
 
     def log_likelihood(self, state: Any, codes: Tensor | Codes) -> Bound:
         """Bound on log p(z_t | memory) with the addresses inferred anew. Shapes: (*B, Q, C) -> (*B, Q)"""
@@ -235,15 +252,19 @@ class LatentMemory(ABC):
     def _sample(self, state: Any, n: int, noise_var: float | Tensor, generator: torch.Generator | None) -> Tensor: ...
 
     @abstractmethod
+    def _explain(self, state: Any, codes: Tensor, generator: torch.Generator | None) -> Explanation: ...
+
+    @abstractmethod
+    def _expected(self, state: Any, address: Any) -> Tensor:
+        """E[M'w + b] under q(memory) and given addresses. Shapes: -> (*B, T, C)"""
+
+    @abstractmethod
     def _scores(self, state: Any, codes: Tensor) -> Tensor:
         """The bound on log p(z | memory) without what `Frames.constant` holds. Shapes: -> (*B, T)"""
 
     @abstractmethod
     def _density_scores(self, state: Any, codes: Tensor) -> Tensor:
         """log p(z | mean of the memory) without what `Frames.constant` holds. Shapes: -> (*B, T)"""
-
-    @abstractmethod
-    def _recall_once(self, state: Any, codes: Tensor) -> Tensor: ...
 
     @abstractmethod
     def _mean_code(self, state: Any) -> Tensor:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from mnemon.core.state import State, rank
-from mnemon.memories.base import LatentMemory, check_event_shapes, unknown_start
+from mnemon.distributions.categorical import categorical_kl, draw_category
+from mnemon.memories.base import Explanation, LatentMemory, check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.seeding import pick_random
 from mnemon.memories.sweeps import ItemSweeps, Sums, Sweeps
@@ -125,8 +126,16 @@ class CategoricalMemory(LatentMemory):
         spread = R.square().sum(-1) + self.code_dim * state.U_diag
         return codes.square().sum(-1, keepdim=True) - 2 * codes @ R.mT + spread[..., None, :]
 
-    def _recall_once(self, state: CategoricalState, codes: Tensor) -> Tensor:
-        return self._slot_scores(state, codes).softmax(-1) @ state.R
+    def _explain(self, state: CategoricalState, codes: Tensor, generator: torch.Generator | None) -> Explanation:
+        log_theta = self._address(state, codes).log_theta
+        slot = draw_category(log_theta, generator)
+        mean = state.R.gather(-2, slot[..., None].expand(*slot.shape, self.code_dim))
+        variance = state.U_diag.gather(-1, slot) + self.noise_var
+        log_ratio = -math.log(self.num_slots) - log_theta.gather(-1, slot[..., None])[..., 0]
+        return Explanation(mean, variance[..., None], log_ratio)
+
+    def _expected(self, state: CategoricalState, address: CategoricalAddress) -> Tensor:
+        return address.theta @ state.R
 
     def _mean_code(self, state: CategoricalState) -> Tensor:
         return state.R.mean(-2)
@@ -185,12 +194,6 @@ class CategoricalMemory(LatentMemory):
 
     def _state(self, state: CategoricalState) -> CategoricalState:
         return state
-
-
-def categorical_kl(log_theta: Tensor) -> Tensor:
-    """theta (log theta + log K), the summands of the KL to the uniform. Shapes: (*B, T, K) -> (*B, T, K)"""
-    finite = log_theta.clamp(min=-1e6)  # 0 log 0 = 0, and no infinity for the gradient to meet
-    return log_theta.exp() * (finite + math.log(log_theta.shape[-1]))
 
 
 def _collect(addressed: CategoricalState, frames: Frames, log_theta: Tensor) -> SlotSums:

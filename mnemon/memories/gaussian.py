@@ -17,7 +17,7 @@ from torch import Tensor
 from mnemon.core.checks import check_positive
 from mnemon.core.state import State
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import LatentMemory, check_event_shapes, unknown_start
+from mnemon.memories.base import Explanation, LatentMemory, check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.gaussian_sweeps import GaussianAddress, GaussianState, ScatterSweeps, SpanSweeps
 from mnemon.memories.sweeps import Sweeps
@@ -78,9 +78,11 @@ class GaussianMemory(LatentMemory):
     def _density_scores(self, state: GaussianState, codes: Tensor) -> Tensor:
         return lg.log_density(state.cluster, codes, self.noise_var)[..., 0]
 
-    def _recall_once(self, state: GaussianState, codes: Tensor) -> Tensor:
-        weights, _ = lg.address(state.cluster, codes, self.noise_var)
-        recalled = weights.mu_w[..., 0, :] @ state.R
+    def _explain(self, state: GaussianState, codes: Tensor, generator: torch.Generator | None) -> Explanation:
+        return lg.draw_explanation(state.cluster, codes, self.noise_var, generator)
+
+    def _expected(self, state: GaussianState, address: GaussianAddress) -> Tensor:
+        recalled = address.mu_w @ state.R
         return recalled if state.mu_b is None else recalled + state.mu_b[..., None, :]
 
     def _mean_code(self, state: GaussianState) -> Tensor:

@@ -17,8 +17,9 @@ from torch import Tensor
 from mnemon.core.checks import check_positive
 from mnemon.core.linalg import safe_cholesky, spd_inverse
 from mnemon.core.state import Record, State, rank
+from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import LatentMemory, check_event_shapes, unknown_start
+from mnemon.memories.base import Explanation, LatentMemory, check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.sweeps import Sweeps
 
@@ -89,8 +90,17 @@ class KanervaMemory(LatentMemory):
     def _density_scores(self, state: KanervaState, codes: Tensor) -> Tensor:
         return lg.log_density(state.cluster, codes, self.noise_var)[..., 0]
 
-    def _recall_once(self, state: KanervaState, codes: Tensor) -> Tensor:
-        return self._regress(state.R, codes) @ state.R
+    def _explain(self, state: KanervaState, codes: Tensor, generator: torch.Generator | None) -> Explanation:
+        mean = self._regress(state.R, codes)
+        noise = standard_normal_like(mean, mean.shape, generator)
+        variance = torch.as_tensor(self.address_var, dtype=mean.dtype, device=mean.device)
+        w = mean + variance.sqrt() * noise
+        log_ratio = 0.5 * (noise.square().sum(-1) - w.square().sum(-1) + self.num_slots * variance.log())
+        explained, spread = lg.explain(state.cluster, torch.zeros_like(w[..., 0], dtype=torch.long), w)
+        return Explanation(explained, (spread + self.noise_var)[..., None], log_ratio)
+
+    def _expected(self, state: KanervaState, address: KanervaAddress) -> Tensor:
+        return address.w @ state.R
 
     def _mean_code(self, state: KanervaState) -> Tensor:
         return torch.zeros_like(state.R[..., 0, :])

@@ -6,88 +6,20 @@ s2 is the code noise variance.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
 
 from mnemon.core.linalg import log_det_from_cholesky, safe_cholesky, spd_inverse
-from mnemon.core.state import Record, State
-from mnemon.distributions.gaussian import DiagonalGaussian
-from mnemon.distributions.matrix_normal import MatrixNormal
-from mnemon.memories.base import LatentMemory
+from mnemon.core.state import Record
+from mnemon.distributions.categorical import draw_category
+from mnemon.distributions.gaussian import standard_normal_like
+from mnemon.memories.base import Explanation, LatentMemory
 from mnemon.memories.frames import Frames
+from mnemon.memories.slot_state import Slots, SlotState
 from mnemon.memories.sweeps import Sums
-
-
-@dataclass(frozen=True, eq=False)
-class Slots(Record):
-    """q(M) = MN(R, U, I) and q(b) = N(mu_b, v_b I), as the sweeps iterate on them.
-
-    Shapes: R (..., K, C), U (..., K, K), mu_b (..., C), v_b (...); no b: mu_b and v_b are None
-    """
-
-    R: Tensor
-    U: Tensor
-    mu_b: Tensor | None = None
-    v_b: Tensor | None = None
-
-    @property
-    def second_moment(self) -> Tensor:
-        """A = E[M M'] = R R' + C U. Shapes: -> (..., K, K)"""
-        return self.R @ self.R.mT + self.R.shape[-1] * self.U
-
-
-class SlotState(State):
-    """Base of the states that hold q(M) and q(b): they differ only in their cluster dimensions."""
-
-    if TYPE_CHECKING:  # the fields are the subclasses', each with its own rank
-        R: Tensor
-        U_chol: Tensor
-        mu_b: Tensor | None
-        v_b: Tensor | None
-    else:
-        mu_b = v_b = None  # of states without a location
-
-    @classmethod
-    def from_moments(cls, *, R: Tensor, U: Tensor, mu_b: Tensor | None = None, v_b: Tensor | None = None) -> Self:
-        """A state from means and covariances; batch dimensions are broadcast together."""
-        return cls.from_slots(Slots(R, U, mu_b, v_b))
-
-    @classmethod
-    def from_slots(cls, slots: Slots, **others: Tensor) -> Self:
-        ranks = cls._event_ranks()
-        parts = {"R": slots.R, "U_chol": safe_cholesky(slots.U), "mu_b": slots.mu_b, "v_b": slots.v_b}
-        present = {name: part for name, part in parts.items() if part is not None}
-        leading = torch.broadcast_shapes(*(p.shape[: p.ndim - ranks[name]] for name, p in present.items()))
-        expanded = {
-            name: part.expand(leading + part.shape[part.ndim - ranks[name] :]) for name, part in present.items()
-        }
-        return cls(**expanded, **others)
-
-    @property
-    def U(self) -> Tensor:
-        return self.U_chol @ self.U_chol.mT
-
-    @property
-    def slots(self) -> Slots:
-        return Slots(self.R, self.U, self.mu_b, self.v_b)
-
-    @property
-    def cluster(self) -> Slots:
-        """The slots as a cluster dimension of one, for states that have none."""
-        return self.slots.map(lambda tensor: tensor.unsqueeze(len(self.batch_shape)))
-
-    def kl(self, prior: SlotState) -> Tensor:
-        """KL(q(M) q(b) || p(M) p(b)), one per cluster. Shapes: -> (*B, [H])"""
-        kl = MatrixNormal(self.R, self.U_chol).kl(MatrixNormal(prior.R, prior.U_chol))
-        if self.mu_b is None or self.v_b is None or prior.mu_b is None or prior.v_b is None:
-            return kl
-        width = self.mu_b.shape[-1]
-        q_b = DiagonalGaussian(self.mu_b, self.v_b.sqrt()[..., None].expand(*self.v_b.shape, width))
-        p_b = DiagonalGaussian(prior.mu_b, prior.v_b.sqrt()[..., None].expand(*prior.v_b.shape, width))
-        return kl + q_b.kl(p_b)
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,23 +218,50 @@ def update(
     return maximise(addressed, moments, prior, s2)
 
 
-def sample_codes(slots: Slots, cluster: Tensor, noise_var: float | Tensor, generator: torch.Generator | None) -> Tensor:
-    """Draw w, then z with M and b integrated out: N(R'w + mu_b, (w'Uw + v_b + noise_var) I).
+def explain(slots: Slots, cluster: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and scalar variance of M'w + b in the given clusters, M and b integrated out.
 
-    Shapes: cluster (*B, n) -> (*B, n, C)
+    Shapes: cluster (*B, n), w (*B, n, K) -> (*B, n, C), (*B, n)
     """
     pick = cluster[..., None, None]
     K, C = slots.R.shape[-2:]
     R = slots.R.gather(-3, pick.expand(*cluster.shape, K, C))
     U = slots.U.gather(-3, pick.expand(*cluster.shape, K, K))
-    w = torch.randn((*cluster.shape, K), dtype=R.dtype, device=R.device, generator=generator)
     mean = (w[..., None, :] @ R)[..., 0, :]
-    variance = torch.einsum("...k,...kl,...l->...", w, U, w) + noise_var
+    variance = ((w[..., None, :] @ U)[..., 0, :] * w).sum(-1)
     if slots.mu_b is not None and slots.v_b is not None:
         mean = mean + slots.mu_b.gather(-2, cluster[..., None].expand(*cluster.shape, C))
         variance = variance + slots.v_b.gather(-1, cluster)
-    noise = torch.randn(mean.shape, dtype=R.dtype, device=R.device, generator=generator)
-    return mean + variance.sqrt()[..., None] * noise
+    return mean, variance
+
+
+def sample_codes(slots: Slots, cluster: Tensor, noise_var: float | Tensor, generator: torch.Generator | None) -> Tensor:
+    """Draw w, then z with M and b integrated out: N(R'w + mu_b, (w'Uw + v_b + noise_var) I).
+
+    Shapes: cluster (*B, n) -> (*B, n, C)
+    """
+    K = slots.R.shape[-2]
+    w = standard_normal_like(slots.R, torch.Size((*cluster.shape, K)), generator)
+    mean, variance = explain(slots, cluster, w)
+    return mean + (variance + noise_var).sqrt()[..., None] * standard_normal_like(mean, mean.shape, generator)
+
+
+def draw_explanation(slots: Slots, codes: Tensor, s2: float | Tensor, generator: torch.Generator | None) -> Explanation:
+    """Draw (s, w) from q(s, w | z) of every code, and say what it explains. Shapes: codes (*B, T, C)"""
+    weights, scores = address(slots, codes, s2)
+    log_theta = scores.log_softmax(-1)
+    cluster = draw_category(log_theta, generator)
+    K, H = slots.R.shape[-2], slots.R.shape[-3]
+    y = weights.y.gather(-2, cluster[..., None, None].expand(*cluster.shape, 1, K))[..., 0, :]
+    noise = standard_normal_like(y, y.shape, generator)
+    factor = weights.F if weights.F is not None else safe_cholesky(weights.Sigma_w).mT
+    factor = factor.gather(-3, cluster[..., None, None].expand(*cluster.shape, K, K))
+    w = ((y + noise)[..., None, :] @ factor)[..., 0, :]
+    log_det = weights.log_det.gather(-1, cluster)
+    log_prior_over_q = 0.5 * (noise.square().sum(-1) - w.square().sum(-1) + log_det)
+    log_ratio = log_prior_over_q - log_theta.gather(-1, cluster[..., None])[..., 0] - math.log(H)
+    mean, variance = explain(slots, cluster, w)
+    return Explanation(mean, (variance + s2)[..., None], log_ratio)
 
 
 def log_density(slots: Slots, codes: Tensor, s2: float | Tensor) -> Tensor:

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from mnemon.core.checks import check_positive, check_size
 from mnemon.core.state import Record, State, rank
+from mnemon.distributions.categorical import categorical_kl
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import LatentMemory, check_event_shapes, unknown_start
-from mnemon.memories.categorical import categorical_kl
+from mnemon.memories.base import Explanation, LatentMemory, check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.seeding import pick_kmeans, pick_random
 from mnemon.memories.sweeps import ItemSweeps, Sweeps
@@ -125,10 +125,12 @@ class MixtureMemory(LatentMemory):
         wanted = agreed_clusters(num_clusters, *states)
         return self if wanted in (None, self.num_clusters) else self.replace(num_clusters=wanted)
 
-    def _recall_once(self, state: MixtureState, codes: Tensor) -> Tensor:
-        weights, scores = lg.address(state.slots, codes, self.noise_var)
-        theta = scores.softmax(-1)
-        taken = (theta[..., None] * weights.mu_w).flatten(-2)
+    def _explain(self, state: MixtureState, codes: Tensor, generator: torch.Generator | None) -> Explanation:
+        return lg.draw_explanation(state.slots, codes, self.noise_var, generator)
+
+    def _expected(self, state: MixtureState, address: MixtureAddress) -> Tensor:
+        theta = address.theta
+        taken = (theta[..., None] * address.mu_w).flatten(-2)
         return taken @ state.R.flatten(-3, -2) + theta @ state.mu_b
 
     def _mean_code(self, state: MixtureState) -> Tensor:

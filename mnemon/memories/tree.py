@@ -15,7 +15,7 @@ from torch import Tensor
 from mnemon.core.checks import check_size
 from mnemon.core.state import Record, State, rank
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import LatentMemory, check_event_shapes
+from mnemon.memories.base import Explanation, LatentMemory, check_event_shapes
 from mnemon.memories.frames import Frames
 from mnemon.memories.mixture import MixtureAddress, MixtureMemory, MixtureState, agreed_clusters
 from mnemon.memories.seeding import draw_index
@@ -177,8 +177,13 @@ class TreeMemory(LatentMemory):
         wanted = agreed_clusters(num_clusters, *states)
         return self if wanted in (None, self.num_clusters) else self.replace(num_clusters=wanted)
 
-    def _recall_once(self, state: TreeState, codes: Tensor) -> Tensor:
-        return self._join(self._segment_memory._recall_once(state.segments, self._split(codes)))
+    def _explain(self, state: TreeState, codes: Tensor, generator: torch.Generator | None) -> Explanation:
+        parts = self._segment_memory._explain(state.segments, self._split(codes), generator)
+        variance = self._join(parts.variance.expand(parts.mean.shape))
+        return Explanation(self._join(parts.mean), variance, parts.log_ratio.sum(-2))
+
+    def _expected(self, state: TreeState, address: MixtureAddress) -> Tensor:
+        return self._join(self._segment_memory._expected(state.segments, address))
 
     def _mean_code(self, state: TreeState) -> Tensor:
         return self._segment_memory._mean_code(state.segments).flatten(-2)

@@ -297,3 +297,23 @@ def test_float32_is_close_to_float64(case):
     single = case.memory.write(codes.float(), init=state.to(torch.float32), num_steps=case.num_steps, return_trace=True)
     assert single.state.R.dtype == torch.float32
     torch.testing.assert_close(single.trace.double(), double.trace, atol=1e-3, rtol=1e-3)
+
+
+@cases()
+def test_explanations_are_importance_samples_of_the_predictive_density(case):
+    """E[p(y)/q(y) N(z; mean, variance)] is log p(z | q(memory)) exactly; with a certain memory, the plug-in density."""
+    codes = episode(4)
+    state = case.memory.write(episode(num_items(case)), num_steps=case.num_steps).state
+    shrink = {"U_chol": 1e-8, "U_diag": 1e-16, "v_b": 1e-16}
+    state = state.replace(**{n: t * shrink[n] for n, t in state.tensors().items() if n in shrink})
+    n = 20_000
+    cues = codes.expand(n, 4, C)
+    drawn = case.memory.explain(state.expand((n,)), cues, generator=torch.Generator().manual_seed(0))
+    variance = drawn.variance.expand(drawn.mean.shape)
+    density = -0.5 * ((cues - drawn.mean).square() / variance + (2 * torch.pi * variance).log()).sum(-1)
+    weights = (density + drawn.log_ratio).double()
+    estimate = weights.logsumexp(0) - torch.tensor(float(n)).log()
+    relative = (weights - estimate).exp()
+    error = relative.std(0) / n**0.5
+    assert (error < 0.2).all()
+    assert ((estimate - case.memory.log_density(state, codes)).abs() < 6 * error + 1e-6).all()

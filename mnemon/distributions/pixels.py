@@ -1,0 +1,142 @@
+"""Likelihoods of images given a decoder's outputs: Bernoulli, Gaussian, discretised mixture of logistics.
+
+Images are (*B, C, H, W) with values in [0, 1]; outputs are (*B, O, H, W) with O = num_outputs(C).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mnemon.distributions.gaussian import LOG_2PI
+
+
+class PixelLikelihood(Protocol):
+    """What a model asks of p(x | outputs)."""
+
+    @property
+    def is_density(self) -> bool:
+        """True for densities on [0, 1), False for probabilities of discrete images."""
+        ...
+
+    def num_outputs(self, channels: int) -> int: ...
+    def log_prob(self, outputs: Tensor, x: Tensor) -> Tensor: ...
+    def mean(self, outputs: Tensor) -> Tensor: ...
+    def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor: ...
+
+
+def bits_per_dim(log_prob: Tensor, num_dims: int, *, is_density: bool) -> Tensor:
+    """Nats per image as bits per dimension; a density on [0, 1) is counted against 256 levels.
+
+    -log2 p / D, plus 8 for a density. Shapes: any -> the same
+    """
+    bits = -log_prob / (num_dims * math.log(2))
+    return bits + 8 if is_density else bits
+
+
+def _sum_pixels(values: Tensor) -> Tensor:
+    return values.sum((-3, -2, -1))
+
+
+@dataclass(frozen=True)
+class BernoulliPixels:
+    """Binary pixels; outputs are logits. Values between 0 and 1 are scored as expected log-probabilities."""
+
+    is_density: bool = False
+
+    def num_outputs(self, channels: int) -> int:
+        return channels
+
+    def log_prob(self, outputs: Tensor, x: Tensor) -> Tensor:
+        """Shapes: (*B, C, H, W) both -> (*B)"""
+        outputs, x = torch.broadcast_tensors(outputs, x)
+        return -_sum_pixels(F.binary_cross_entropy_with_logits(outputs, x, reduction="none"))
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        return outputs.sigmoid()
+
+    def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return torch.bernoulli(outputs.sigmoid(), generator=generator)
+
+
+@dataclass(frozen=True)
+class GaussianPixels:
+    """Independent Gaussians on dequantised pixels: sigmoid mean, scale in (low, low + spread).
+
+    The published code of VBM uses 0.005 + 0.5 sigmoid; its table 1 depends on it.
+    """
+
+    low: float = 0.005
+    spread: float = 0.5
+    is_density: bool = True
+
+    def num_outputs(self, channels: int) -> int:
+        return 2 * channels
+
+    def _moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, scale = outputs.chunk(2, dim=-3)
+        return mean.sigmoid(), self.low + self.spread * scale.sigmoid()
+
+    def log_prob(self, outputs: Tensor, x: Tensor) -> Tensor:
+        """Shapes: (*B, 2C, H, W), (*B, C, H, W) -> (*B)"""
+        mean, scale = self._moments(outputs)
+        return _sum_pixels(-0.5 * (((x - mean) / scale).square() + LOG_2PI) - scale.log())
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        return self._moments(outputs)[0]
+
+    def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        mean, scale = self._moments(outputs)
+        noise = torch.randn(mean.shape, dtype=mean.dtype, device=mean.device, generator=generator)
+        return (mean + scale * noise).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class LogisticMixturePixels:
+    """Mixture of logistics discretised to `levels` grey values x = k / (levels - 1), each channel on its own.
+
+    Outputs per channel and component: a logit, a mean (0 is the middle of the range), a log scale.
+    """
+
+    num_components: int = 10
+    levels: int = 256
+    is_density: bool = False
+
+    def num_outputs(self, channels: int) -> int:
+        return 3 * self.num_components * channels
+
+    def _parts(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log weights, means in [0, 1] units and scales. Shapes: (*B, O, H, W) -> (*B, C, M, H, W) each"""
+        parts = outputs.unflatten(-3, (-1, 3, self.num_components))
+        logits, means, log_scales = parts.unbind(-4)
+        return logits.log_softmax(-3), 0.5 + 0.5 * means, log_scales.clamp(min=-7).exp() / 2
+
+    def log_prob(self, outputs: Tensor, x: Tensor) -> Tensor:
+        """Shapes: (*B, O, H, W), (*B, C, H, W) -> (*B)"""
+        log_weights, means, scales = self._parts(outputs)
+        half = 0.5 / (self.levels - 1)
+        x = x[..., :, None, :, :]
+        upper, lower = (x + half - means) / scales, (x - half - means) / scales
+        # sigmoid(upper) - sigmoid(lower), written so that neither tail cancels
+        width = F.logsigmoid(upper) + F.logsigmoid(-lower) + torch.log(-torch.expm1(lower - upper))
+        inside = torch.where(x < half, F.logsigmoid(upper), torch.where(x > 1 - half, F.logsigmoid(-lower), width))
+        return _sum_pixels((log_weights + inside).logsumexp(-3))
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        log_weights, means, _ = self._parts(outputs)
+        return (log_weights.exp() * means).sum(-3).clamp(0, 1)
+
+    def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        log_weights, means, scales = self._parts(outputs)
+        uniform = torch.rand(log_weights.shape, dtype=means.dtype, device=means.device, generator=generator)
+        gumbel = -torch.log(-torch.log(uniform.clamp(1e-7, 1 - 1e-7)))
+        pick = (log_weights + gumbel).argmax(-3, keepdim=True)
+        mean, scale = means.gather(-3, pick)[..., 0, :, :], scales.gather(-3, pick)[..., 0, :, :]
+        u = torch.rand(mean.shape, dtype=mean.dtype, device=mean.device, generator=generator).clamp(1e-6, 1 - 1e-6)
+        value = (mean + scale * torch.logit(u)).clamp(0, 1)
+        return (value * (self.levels - 1)).round() / (self.levels - 1)

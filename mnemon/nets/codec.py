@@ -1,0 +1,108 @@
+"""A codec: images to Gaussian codes and back. Bring your own encoder and decoder, or use the paper's."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from mnemon.core.episode import Codes
+from mnemon.distributions.pixels import BernoulliPixels, GaussianPixels, LogisticMixturePixels, PixelLikelihood
+from mnemon.nets.conv import ConvDecoder, ConvEncoder, GaussianHead
+
+LIKELIHOODS: dict[str, PixelLikelihood] = {
+    "bernoulli": BernoulliPixels(),
+    "gaussian": GaussianPixels(),
+    "logistic_mixture": LogisticMixturePixels(),
+}
+Architecture = Literal["basic", "improved"]
+
+
+class Codec(nn.Module):
+    """q(z | x) and p(x | z) for images of one shape, over any leading dimensions.
+
+    encoder  maps (N, *X) to encodings (N, width)
+    head     maps encodings to the mean and standard deviation of q(z | x), (N, C) each
+    decoder  maps codes (N, C) to outputs of the likelihood
+    code_var fixes the variance of q(z | x) when given; the head then only gives the mean
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, ...],
+        code_dim: int,
+        *,
+        encoder: nn.Module,
+        head: nn.Module,
+        decoder: nn.Module,
+        likelihood: PixelLikelihood,
+        code_var: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.image_shape, self.code_dim = tuple(image_shape), code_dim
+        self.encoder, self.head, self.decoder = encoder, head, decoder
+        self.likelihood, self.code_var = likelihood, code_var
+
+    @classmethod
+    def convolutional(
+        cls,
+        image_shape: tuple[int, int, int],
+        code_dim: int,
+        *,
+        likelihood: str = "bernoulli",
+        architecture: Architecture = "improved",
+        num_filters: int = 32,
+        code_var: float | None = None,
+    ) -> Codec:
+        """The VBM paper's nets: "basic" (F.1.1) or "improved" (F.2.1)."""
+        if likelihood not in LIKELIHOODS:
+            raise ValueError(f"likelihood: expected one of {', '.join(LIKELIHOODS)}, got {likelihood!r}")
+        if architecture not in ("basic", "improved"):
+            raise ValueError(f"architecture: expected basic or improved, got {architecture!r}")
+        improved, pixels = architecture == "improved", LIKELIHOODS[likelihood]
+        outputs = pixels.num_outputs(image_shape[0])
+        return cls(
+            image_shape,
+            code_dim,
+            encoder=ConvEncoder(image_shape, 2 * code_dim, num_filters=num_filters, improved=improved),
+            head=GaussianHead(2 * code_dim, code_dim, improved=improved),
+            decoder=ConvDecoder(image_shape, code_dim, outputs, num_filters=num_filters, improved=improved),
+            likelihood=pixels,
+            code_var=code_var,
+        )
+
+    def check(self, where: str, x: Tensor) -> None:
+        """Refuse images of another shape, with the remedy."""
+        shape = ", ".join(map(str, self.image_shape))
+        if x.ndim <= len(self.image_shape) or tuple(x.shape[-len(self.image_shape) :]) != self.image_shape:
+            remedy = "add an item dimension" if tuple(x.shape) == self.image_shape else "resize the images to this size"
+            raise ValueError(f"{where}: expected x (*B, T, {shape}), got {tuple(x.shape)}; {remedy}")
+        if not x.is_floating_point():
+            raise ValueError(f"{where}: expected images as floats in [0, 1], got {x.dtype}; divide by 255")
+
+    def encodings(self, x: Tensor) -> Tensor:
+        """Shapes: (*B, T, *X) -> (*B, T, width)"""
+        leading = x.shape[: x.ndim - len(self.image_shape)]
+        return self.encoder(x.flatten(0, len(leading) - 1)).unflatten(0, leading)
+
+    def encode(self, x: Tensor) -> Codes:
+        """q(z | x). Shapes: (*B, T, *X) -> codes (*B, T, C)"""
+        mean, std = self.head(self.encodings(x))
+        if self.code_var is not None:
+            std = torch.full_like(mean, self.code_var**0.5)
+        return Codes(mean, std)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Outputs of the likelihood. Shapes: (*B, T, C) -> (*B, T, *outputs)"""
+        leading = z.shape[:-1]
+        return self.decoder(z.flatten(0, len(leading) - 1)).unflatten(0, leading)
+
+    def log_prob(self, z: Tensor, x: Tensor) -> Tensor:
+        """log p(x | z). Shapes: (*B, T, C), (*B, T, *X) -> (*B, T)"""
+        return self.likelihood.log_prob(self.decode(z), x)
+
+    def image(self, z: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The mean image of each code, or with a generator a sample. Shapes: (*B, T, C) -> (*B, T, *X)"""
+        outputs = self.decode(z)
+        return self.likelihood.mean(outputs) if generator is None else self.likelihood.sample(outputs, generator)
