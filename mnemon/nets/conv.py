@@ -13,7 +13,8 @@ NUM_BLOCKS = 3
 
 
 def _norm(channels: int, improved: bool) -> nn.Module:
-    return nn.GroupNorm(min(8, channels), channels) if improved else nn.BatchNorm2d(channels)
+    """At least four channels a group: small images end in maps of one pixel, where a group of one is nothing."""
+    return nn.GroupNorm(max(1, min(8, channels // 4)), channels) if improved else nn.BatchNorm2d(channels)
 
 
 def _activation(improved: bool) -> nn.Module:

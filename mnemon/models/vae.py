@@ -1,0 +1,81 @@
+"""The variational autoencoder: the memory that remembers nothing. Its state counts the items shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from mnemon.core.checks import check_size
+from mnemon.core.protocol import Terms
+from mnemon.core.state import State, rank
+from mnemon.distributions.gaussian import DiagonalGaussian, standard_normal_like
+from mnemon.memories.frames import Frames
+from mnemon.models.codec_model import CodecModel, log_normal
+
+
+@dataclass(frozen=True, eq=False)
+class CountState(State):
+    """How many items were shown. Shapes: count (*B)"""
+
+    count: Tensor = field(metadata=rank(0))
+
+
+class VAE(CodecModel):
+    """p(z) = N(0, I), p(x | z); joint and conditional bound are the same."""
+
+    def write(
+        self,
+        x: Tensor,
+        *,
+        prior: CountState | None = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        num_steps: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> CountState:
+        self.codec.check("write", x)
+        leading = x.shape[: x.ndim - len(self.codec.image_shape)]
+        item = torch.zeros((*leading, 1), dtype=x.dtype, device=x.device)
+        count = Frames.gather("write", item, 1, mask, weights).total
+        return CountState(count if prior is None else count + prior.count)
+
+    def sample(self, state: CountState, n: int = 1, *, generator: torch.Generator | None = None) -> Tensor:
+        check_size("n", n)
+        parameter = next(self.parameters())
+        z = standard_normal_like(parameter, torch.Size((*state.batch_shape, n, self.codec.code_dim)), generator)
+        return self.codec.image(z)
+
+    def terms(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        write_mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Terms:
+        self.codec.check("terms", x)
+        codes = self.codec.encode(x)
+        prior = DiagonalGaussian(torch.zeros_like(codes.mean), torch.ones_like(codes.std))
+        code_kl = DiagonalGaussian(codes.mean, codes.std).kl(prior)
+        reconstruction = self.codec.log_prob(codes.rsample(generator), x)
+        nothing = torch.zeros_like(code_kl)
+        counts = None if mask is None else mask.to(x.dtype)
+        return Terms(reconstruction, code_kl, nothing, nothing.sum(-1), counts)
+
+    def _recall_codes(self, state: CountState, cue: Tensor, generator: torch.Generator | None) -> Tensor:
+        codes = self.codec.encode(cue)
+        return codes.mean if generator is None else codes.rsample(generator)
+
+    def _blank(self, state: CountState) -> Tensor:
+        parameter = next(self.parameters())
+        zero = torch.zeros(*state.batch_shape, 1, self.codec.code_dim, dtype=parameter.dtype, device=parameter.device)
+        return self.codec.image(zero).squeeze(len(state.batch_shape))
+
+    def _log_weight(self, state: CountState, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        codes = self.codec.encode(x)
+        z = codes.rsample(generator)
+        one = torch.ones_like(codes.mean)
+        log_ratio = log_normal(z, torch.zeros_like(z), one) - log_normal(z, codes.mean, codes.std.square())
+        return self.codec.log_prob(z, x) + log_ratio

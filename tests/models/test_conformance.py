@@ -1,0 +1,222 @@
+"""One suite for every deep model."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from mnemon import (
+    CategoricalMemory,
+    GaussianMemory,
+    KanervaMemory,
+    MixtureMemory,
+    State,
+    TreeMemory,
+)
+from mnemon.memories.base import Written
+from mnemon.models import VAE, MemoryVAE, StochasticRegulariser
+from mnemon.nets.codec import Codec
+
+SHAPE, C = (1, 22, 24), 6
+
+
+def codec(likelihood="bernoulli", **options):
+    torch.manual_seed(0)
+    return Codec.convolutional(SHAPE, C, num_filters=8, likelihood=likelihood, **options).double().eval()
+
+
+MODELS = {
+    "vae": lambda: VAE(codec()),
+    "gaussian": lambda: MemoryVAE(codec("gaussian"), GaussianMemory(C, 3, 0.5), num_steps=5),
+    "shift": lambda: MemoryVAE(codec(), GaussianMemory(C, 3, 0.5, shift=True), num_steps=5),
+    "categorical": lambda: MemoryVAE(codec(), CategoricalMemory(C, 3, 0.5)),
+    "mixture": lambda: MemoryVAE(codec(code_var=0.25), MixtureMemory(C, 2, 0.5, num_clusters=3), num_steps=5),
+    "tree": lambda: MemoryVAE(codec("logistic_mixture"), TreeMemory(C, 2, 0.5, num_clusters=2), num_steps=5),
+    "kanerva": lambda: MemoryVAE(codec(), KanervaMemory(C, 3, 0.5)),
+}
+ORDERED = {"kanerva": "each write changes the next address"}
+
+
+def models(*without):
+    return pytest.mark.parametrize("name", [name for name in MODELS if name not in without])
+
+
+def images(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.rand(*shape, *SHAPE, dtype=torch.float64, generator=generator) < 0.3).double()
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def assert_equal(left: State, right: State, tol=1e-9):
+    for name, tensor in left.tensors().items():
+        torch.testing.assert_close(tensor, getattr(right, name), atol=tol, rtol=tol)
+
+
+@models()
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_shapes(name, batch):
+    model, x = MODELS[name](), images(*batch, 5)
+    state = model.write(x, generator=seeded())
+    assert state.batch_shape == batch
+    cue = images(*batch, 2, seed=1)
+    assert model.read(state, cue).shape == cue.shape
+    assert model.read(state, cue, generator=seeded(), steps=2).shape == cue.shape
+    assert model.sample(state, 3).shape == (*batch, 3, *SHAPE)
+    assert model.log_weights(state, cue, num_samples=4).shape == (4, *batch, 2)
+    bound = model.log_likelihood(state, cue, num_samples=4)
+    assert bound.value.shape == (*batch, 2)
+    assert (bound.kind, bound.num_samples) == ("iwae", 4)
+    assert model.log_likelihood(state, cue).kind == "elbo"
+    terms = model.terms(x)
+    assert terms.reconstruction.shape == terms.code_kl.shape == terms.address_kl.shape == (*batch, 5)
+    assert terms.joint.shape == terms.conditional.shape == batch
+
+
+@models("vae")
+def test_batch_equals_loop(name):
+    model, x = MODELS[name](), images(3, 5)
+    init = model.write(x, generator=seeded())
+    batched = model.write(x, prior=init)
+    for i in range(3):
+        assert_equal(batched[i], model.write(x[i], prior=init[i]))
+
+
+@models(*ORDERED)
+def test_order_does_not_matter(name):
+    model, x = MODELS[name](), images(5)
+    start = model.write(images(5, seed=3), generator=seeded())
+    order = torch.tensor([3, 0, 4, 1, 2])
+    assert_equal(model.write(x, prior=start), model.write(x[order], prior=start))
+
+
+@models()
+def test_masked_item_is_absent_item(name):
+    model, x = MODELS[name](), images(5)
+    start = model.write(images(5, seed=3), generator=seeded())
+    mask = torch.tensor([True, True, False, True, False])
+    spoiled = torch.where(mask[:, None, None, None], x, torch.nan)
+    assert_equal(model.write(spoiled, prior=start, mask=mask), model.write(x[mask], prior=start))
+
+
+@models()
+def test_log_weights_agree_with_the_elbo(name):
+    """The mean log-weight is the conditional bound that `log_likelihood` of the memory and the decoder give."""
+    model, x = MODELS[name](), images(4)
+    state = model.write(x, generator=seeded())
+    with torch.no_grad():
+        draws = model.log_weights(state, x, num_samples=400, generator=seeded())
+        error = draws.std(0) / 20
+        tight = model.log_likelihood(state, x, num_samples=400, generator=seeded())
+        assert (tight.value >= draws.mean(0)).all()
+        if isinstance(model, VAE):
+            terms = [model.terms(x, generator=seeded(s)) for s in range(50)]
+            expected = torch.stack([t.reconstruction - t.code_kl for t in terms])
+        else:
+            codes = model.codec.encode(x)
+            z = codes.mean + codes.std * torch.randn(200, *codes.mean.shape, dtype=torch.float64)
+            reconstruction = torch.stack([model.codec.log_prob(draw, x) for draw in z])
+            parts = model.memory.terms(codes, Written(state))
+            expected = reconstruction - parts.code_kl - parts.address_kl
+    spread = expected.std(0) / len(expected) ** 0.5
+    # log_weights integrates the memory out, where the ELBO averages the log: it may only be larger
+    assert (draws.mean(0) - expected.mean(0) > -5 * (error + spread)).all()
+    if isinstance(model, VAE):
+        assert ((draws.mean(0) - expected.mean(0)).abs() < 5 * (error + spread)).all()
+
+
+@models()
+def test_unobserved_pixels_may_hold_anything(name):
+    model, x = MODELS[name](), images(4)
+    state = model.write(x, generator=seeded())
+    observed = torch.arange(SHAPE[-1]) < 12
+    left = model.read(state, torch.where(observed, x, torch.nan), observed=observed, steps=3)
+    right = model.read(state, torch.where(observed, x, 1.0), observed=observed, steps=3)
+    assert left.isfinite().all()
+    torch.testing.assert_close(left, right)
+
+
+@models("vae")
+def test_writing_a_subset_scores_all(name):
+    model, x = MODELS[name](), images(6)
+    write_mask = torch.tensor([True] * 4 + [False] * 2)
+    terms = model.terms(x, write_mask=write_mask, generator=seeded())
+    assert terms.reconstruction.shape == (6,)
+    whole = model.terms(x, generator=seeded())
+    assert terms.memory_kl != whole.memory_kl
+
+
+@models()
+def test_gradients_reach_every_parameter(name):
+    model, x = MODELS[name]().train(), images(2, 5)
+    model.terms(x, generator=seeded()).joint.sum().backward()
+    fixed = model.codec.code_var is not None
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None, key
+        assert parameter.grad.isfinite().all(), key
+        if not fixed:
+            assert parameter.grad.abs().sum() > 0, key
+
+
+@models()
+def test_save_and_load_give_equal_seeded_samples(name, tmp_path):
+    model, x = MODELS[name](), images(5)
+    state = model.write(x, generator=seeded())
+    state.save(tmp_path / "m.safetensors")
+    loaded = State.load(tmp_path / "m.safetensors")
+    assert torch.equal(*(model.sample(s, 2, generator=seeded(7)) for s in (state, loaded)))
+
+
+@models()
+def test_messages_on_bad_input(name):
+    model, x = MODELS[name](), images(5)
+    state = model.write(x, generator=seeded())
+    with pytest.raises(ValueError, match=r"write: expected x \(\*B, T, 1, 22, 24\), got \(1, 22, 24\); add an item"):
+        model.write(x[0])
+    with pytest.raises(ValueError, match="resize the images"):
+        model.read(state, torch.rand(2, 1, 32, 32))
+    with pytest.raises(ValueError, match="num_samples"):
+        model.log_likelihood(state, x, num_samples=0)
+    with pytest.raises(ValueError, match="all masked"):
+        model.write(x, mask=torch.zeros(5, dtype=torch.bool))
+
+
+def test_clusters_are_chosen_when_writing():
+    model = MODELS["mixture"]()
+    state = model.write(images(9), num_clusters=7, generator=seeded())
+    assert state.R.shape[-3] == 7
+    assert model.read(state, images(2)).shape == (2, *SHAPE)
+
+
+def test_memory_and_codec_must_agree_on_the_code_size():
+    with pytest.raises(ValueError, match="codes of size 6, got code_dim=5"):
+        MemoryVAE(codec(), GaussianMemory(5, 2))
+
+
+def test_the_regulariser_moves_codes_in_training_only():
+    model = MODELS["gaussian"]()
+    model.regulariser = StochasticRegulariser(gamma=0.0, epsilon=0.0, delta=0.0)  # all the way to the memory
+    x = images(5)
+    assert (
+        model.eval().terms(x, generator=seeded()).code_kl.sum()
+        > model.train().terms(x, generator=seeded()).code_kl.sum()
+    )
+    assert dataclasses.asdict(StochasticRegulariser())["gamma"] == 0.5
+
+
+def test_training_learns():
+    """A few steps on one episode raise its bound."""
+    torch.manual_seed(0)
+    model = MODELS["mixture"]().train()
+    x = images(2, 8)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    values = []
+    for _ in range(30):
+        loss = -model.terms(x).per_frame.mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        values.append(-loss.item())
+    assert values[-1] > values[0] + 50

@@ -1,0 +1,58 @@
+import pytest
+import torch
+
+from mnemon.nets.codec import Codec
+from mnemon.nets.conv import ConvDecoder, ConvEncoder
+
+
+@pytest.mark.parametrize("improved", [True, False])
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (1, 26, 26), (3, 40, 64), (2, 22, 22)])
+def test_any_image_size_and_channel_count(improved, shape):
+    encoder = ConvEncoder(shape, 10, num_filters=8, improved=improved)
+    decoder = ConvDecoder(shape, 5, 2 * shape[0], num_filters=8, improved=improved)
+    assert encoder(torch.rand(2, *shape)).shape == (2, 10)
+    assert decoder(torch.randn(2, 5)).shape == (2, 2 * shape[0], *shape[1:])
+
+
+def test_too_small_images():
+    with pytest.raises(ValueError, match="at least 22 x 22"):
+        ConvEncoder((1, 21, 21), 4)
+
+
+def test_improved_nets_treat_every_image_on_its_own():
+    codec = Codec.convolutional((1, 28, 28), 6, num_filters=8).double()
+    x = torch.rand(4, 1, 28, 28, dtype=torch.float64)
+    together = codec.encode(x)
+    alone = codec.encode(x[:1])
+    torch.testing.assert_close(together.mean[:1], alone.mean)
+    z = torch.randn(4, 6, dtype=torch.float64)
+    torch.testing.assert_close(codec.decode(z)[:1], codec.decode(z[:1]))
+
+
+def test_codec_over_leading_dimensions():
+    codec = Codec.convolutional((1, 28, 28), 6, num_filters=8, likelihood="gaussian")
+    x = torch.rand(2, 3, 4, 1, 28, 28)
+    codes = codec.encode(x)
+    assert codes.mean.shape == codes.std.shape == (2, 3, 4, 6)
+    assert (codes.std > 0).all()
+    assert codec.log_prob(codes.mean, x).shape == (2, 3, 4)
+    assert codec.image(codes.mean).shape == x.shape
+
+
+def test_fixed_code_variance():
+    codec = Codec.convolutional((1, 28, 28), 6, num_filters=8, code_var=0.36)
+    assert torch.allclose(codec.encode(torch.rand(2, 1, 28, 28)).std, torch.tensor(0.6))
+
+
+def test_bad_input():
+    codec = Codec.convolutional((1, 28, 28), 6, num_filters=8)
+    with pytest.raises(ValueError, match=r"expected x \(\*B, T, 1, 28, 28\), got \(1, 28, 28\); add an item dimension"):
+        codec.check("write", torch.rand(1, 28, 28))
+    with pytest.raises(ValueError, match="resize the images"):
+        codec.check("write", torch.rand(5, 1, 32, 32))
+    with pytest.raises(ValueError, match=r"floats in \[0, 1\]"):
+        codec.check("write", torch.zeros(5, 1, 28, 28, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="likelihood: expected one of bernoulli"):
+        Codec.convolutional((1, 28, 28), 6, likelihood="poisson")
+    with pytest.raises(ValueError, match="architecture"):
+        Codec.convolutional((1, 28, 28), 6, architecture="best")
