@@ -26,7 +26,7 @@ app.add_typer(bench, name="bench")
 Out = Annotated[Path, typer.Option(help="Folder for what the command writes; made if absent.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Seed = Annotated[int, typer.Option(help="Seed of every random draw.")]
+Seed = Annotated[int, typer.Option(help="Seed of every random draw.", min=0)]
 
 
 def _version(show: bool) -> None:

@@ -67,5 +67,9 @@ def test_an_out_folder_that_cannot_be_made(tmp_path):
     assert "cannot make the folder" in error
 
 
+def test_a_negative_seed():
+    assert "--seed" in run("demo", "--seed", "-1", code=2).stderr
+
+
 def test_unknown_command():
     assert "No such command" in run("remember", code=2).stderr

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 
 def truth(condition: Tensor) -> bool | None:
@@ -25,13 +28,22 @@ def holds(condition: Tensor) -> bool:
     return truth(condition) is not False
 
 
+def is_transformed() -> bool:
+    """Inside vmap, func.grad or forward-mode differentiation, whose levels belong to one thread."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
 def check_size(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
 
 
 def check_positive(name: str, value: float | Tensor) -> None:
     """A variance: a positive, finite number, or a scalar tensor (then it may be learned)."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | Tensor):
+        raise ValueError(f"{name}: expected a positive number or a scalar tensor, got {value!r}")
     if isinstance(value, Tensor):
         if value.ndim:
             raise ValueError(f"{name}: expected a number or a scalar tensor, got shape {tuple(value.shape)}")
@@ -69,12 +81,40 @@ def check_codes(where: str, codes: Tensor, code_dim: int) -> None:
         )
     if codes.shape[-2] == 0:
         raise ValueError(f"{where}: expected at least one item, got T = 0 in {tuple(codes.shape)}")
+    if codes.numel() == 0:
+        raise ValueError(f"{where}: expected at least one episode, got an empty batch {tuple(codes.shape)}")
 
 
 def check_item_shape(where: str, name: str, value: Tensor, shape: Sequence[int]) -> None:
     """Masks and weights have one entry per item."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{where}: expected {name} as a Tensor, got {type(value).__name__}; use torch.as_tensor")
     if tuple(value.shape) != tuple(shape):
         raise ValueError(f"{where}: expected {name} of shape {tuple(shape)} (one per item), got {tuple(value.shape)}")
+
+
+def check_broadcast(name: str, value: Tensor, shape: Sequence[int]) -> None:
+    """Something given for the items must broadcast to them, not the other way round."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name}: expected a Tensor, got {type(value).__name__}; use torch.as_tensor")
+    try:
+        fits = torch.broadcast_shapes(value.shape, shape) == torch.Size(shape)
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{name}: expected a shape that broadcasts to {tuple(shape)}, got {tuple(value.shape)}")
+
+
+def check_mean(name: str, value: float | Tensor, shape: Sequence[int]) -> None:
+    """A prior mean: a finite number, or a finite tensor of one shape."""
+    if isinstance(value, Tensor):
+        if value.ndim and tuple(value.shape) != tuple(shape):
+            raise ValueError(f"{name}: expected a number or a tensor {tuple(shape)}, got {tuple(value.shape)}")
+        finite = holds(value.isfinite())
+    else:
+        finite = isinstance(value, numbers.Real) and math.isfinite(value)
+    if not finite:
+        raise ValueError(f"{name}: expected finite values, got {value}")
 
 
 def check_steps(num_steps: int, tol: float | None, chunk_size: int | None) -> None:

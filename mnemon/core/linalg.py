@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import truth
+from mnemon.core.checks import is_transformed, truth
 
 
 def safe_cholesky(matrix: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ class _SpdInverse(torch.autograd.Function):
     @staticmethod
     def forward(matrix: Tensor) -> tuple[Tensor, Tensor]:
         factor = safe_cholesky(matrix)
-        return torch.cholesky_inverse(factor), 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return inverse_from_cholesky(factor), log_det_from_cholesky(factor)
 
     @staticmethod
     def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
@@ -78,3 +78,13 @@ def spd_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
 def log_det_from_cholesky(factor: Tensor) -> Tensor:
     """Log-determinant of L L'. Shapes: (*B, K, K) -> (*B)"""
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def inverse_from_cholesky(factor: Tensor) -> Tensor:
+    """(L L')^-1. Shapes: (*B, K, K) -> (*B, K, K)"""
+    if not is_transformed():
+        return torch.cholesky_inverse(factor)
+    # its forward-mode derivative is wrong (torch 2.11 to 2.15)
+    eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
+    return inverse.mT @ inverse

@@ -127,7 +127,7 @@ class State(Record):
     def __getitem__(self, index: Any) -> Self:
         """Index over the batch dimensions only; event dimensions stay whole."""
         key = index if isinstance(index, tuple) else (index,)
-        if Ellipsis not in key:
+        if not any(part is Ellipsis for part in key):
             key = (*key, Ellipsis)
         ranks = self._event_ranks()
         used = sum(1 for part in key if part is not None and part is not Ellipsis)
@@ -174,7 +174,11 @@ class State(Record):
             "format_version": str(FORMAT_VERSION),
             "class": type(self).__name__,
         }
-        tensors = {name: tensor.detach().contiguous() for name, tensor in self.tensors().items()}
+        # clones: safetensors refuses tensors that share memory, such as expanded ones
+        tensors = {
+            name: tensor.detach().clone(memory_format=torch.contiguous_format)
+            for name, tensor in self.tensors().items()
+        }
         with atomic_path(path) as temporary:
             save_file(tensors, temporary, metadata=header)
 

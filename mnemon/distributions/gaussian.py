@@ -31,7 +31,7 @@ class DiagonalGaussian(State):
     def log_prob(self, x: Tensor) -> Tensor:
         """Shapes: (*B, C) -> (*B)"""
         residual = (x - self.mean) / self.std
-        return -0.5 * (residual.square() + LOG_2PI).sum(-1) - self.std.log().sum(-1)
+        return -(0.5 * (residual.square() + LOG_2PI) + self.std.log()).sum(-1)
 
     def rsample(self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
         """Shapes: -> (*sample_shape, *B, C)"""
@@ -46,7 +46,7 @@ class DiagonalGaussian(State):
 
     def entropy(self) -> Tensor:
         """Shapes: -> (*B)"""
-        return 0.5 * self.std.shape[-1] * (1 + LOG_2PI) + self.std.log().sum(-1)
+        return (0.5 * (1 + LOG_2PI) + self.std.log()).expand(self.mean.shape).sum(-1)
 
 
 @dataclass(frozen=True, eq=False)

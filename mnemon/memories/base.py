@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_positive, check_size, check_steps
+from mnemon.core.checks import check_broadcast, check_codes, check_mean, check_positive, check_size, check_steps
 from mnemon.core.episode import Codes
 from mnemon.core.protocol import Bound, Terms
-from mnemon.core.state import Record, State
+from mnemon.core.state import STATIC, Record, State
 from mnemon.memories.frames import Frames
 from mnemon.memories.parallel import join, num_parts, write_parts
 from mnemon.memories.sweeps import Sweeps, ascend
@@ -32,6 +32,7 @@ class Written(Record):
     prior: Any = None
     counts: Tensor | None = None
     trace: Tensor | None = None
+    chunk_size: int | None = field(default=None, metadata=STATIC)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,7 @@ class LatentMemory(ABC):
     slot_mean: float | Tensor = 0.0
 
     state_class: ClassVar[type[State]]
+    address_class: ClassVar[type[State]]
     default_steps: ClassVar[int]
 
     def __post_init__(self) -> None:
@@ -68,12 +70,7 @@ class LatentMemory(ABC):
         check_size("num_slots", self.num_slots)
         check_positive("noise_var", self.noise_var)
         check_positive("slot_var", self.slot_var)
-        if isinstance(self.slot_mean, Tensor) and self.slot_mean.ndim:
-            expected = (self.num_slots, self.code_dim)
-            if tuple(self.slot_mean.shape) != expected:
-                raise ValueError(
-                    f"slot_mean: expected a number or a tensor {expected}, got {tuple(self.slot_mean.shape)}"
-                )
+        check_mean("slot_mean", self.slot_mean, (self.num_slots, self.code_dim))
 
     def replace(self, **changes: Any) -> Self:
         """The same memory with other hyperparameters."""
@@ -121,33 +118,34 @@ class LatentMemory(ABC):
         check_steps(steps, tol, chunk_size)
         self._check_write(steps, chunk_size)
         frames = Frames.gather("write", codes, self.code_dim, mask, weights)
-        for name, state in (("prior", prior), ("init", init)):
-            if state is not None and not isinstance(state, str):
-                self._check_state(f"write: {name}", state)
+        if prior is not None:
+            prior = self._fit_state("write: prior", prior, frames)
+        if init is not None and not isinstance(init, str):
+            init = self._fit_state("write: init", init, frames)
         self = self._sized_for(num_clusters, prior, init)
         base = self._prior_like(frames) if prior is None else prior
         if isinstance(init, State):
             start = init
         else:
             start = self._start(init or self._default_start(prior), base, frames, generator)
-        fresh = prior is None
+        start, fresh = start.expand(frames.batch_shape), prior is None
 
         def sweep(frames: Frames, base: Any, start: Any) -> tuple[Any, Any, Tensor | None]:
             sweeps = self._sweeps(frames, base, start, chunk_size, fresh)
             carry, trace = ascend(sweeps, frames.total, num_steps=steps, tol=tol, return_trace=return_trace)
             return *sweeps.finish(carry), trace
 
-        parts = 1 if tol is not None else num_parts(frames, start)
+        parts = 1 if tol is not None else num_parts(frames, base, start, list(vars(self).values()))
         if parts == 1:
             state, address, trace = sweep(frames, base, start)
         else:
             states, addresses, traces = zip(*write_parts(sweep, frames, base, start, parts), strict=True)
             state, address, trace = join(states), join(addresses), join(traces, dim=1)
-        return Written(state, address, prior, frames.counts, trace)
+        return Written(state, address, prior, frames.counts, trace, chunk_size)
 
     def address(self, state: Any, codes: Tensor | Codes) -> Any:
         """E step: q(y_t) of every code under a state. Shapes: codes (*B, T, C)"""
-        frames = self._read_frames("address", state, codes)
+        state, frames = self._read_frames("address", state, codes)
         return self._address(state, frames.mean)
 
     def update(
@@ -161,17 +159,32 @@ class LatentMemory(ABC):
     ) -> Any:
         """M step: q(memory) given the addresses of all codes. Shapes: codes (*B, T, C)"""
         frames = Frames.gather("update", codes, self.code_dim, mask, weights)
+        self._check_address("update", address, frames)
         self = self._sized_for(None, address)
-        return self._update(address, frames, self._prior_like(frames) if prior is None else prior)
+        prior = self._prior_like(frames) if prior is None else self._fit_state("update: prior", prior, frames)
+        return self._update(address, frames, prior)
 
     def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
-        """The four parts of the bound, per item, with every constant kept. Shapes: codes (*B, T, C)"""
+        """The four parts of the bound, per item, with every constant kept.
+
+        After a write in chunks there are no addresses to go by: the codes are addressed anew, chunk by chunk,
+        under the final state, which can only raise the bound.
+
+        Shapes: codes (*B, T, C)
+        """
+        if not isinstance(written, Written):
+            raise ValueError(f"terms: expected what write returned, got a {type(written).__name__}")
         present = None if written.counts is None else written.counts > 0
         frames = Frames.gather("terms", codes, self.code_dim, present, written.counts)
-        state = written.state
+        state = self._fit_state("terms: state", written.state, frames)
         self = self._sized_for(None, state)
-        address = self._address(state, frames.mean) if written.address is None else written.address
-        square, address_kl = self._misfit(state, frames.mean, address)
+        if written.address is not None:
+            self._check_address("terms", written.address, frames)
+            square, address_kl = self._misfit(state, frames.mean, written.address)
+        else:
+            pieces = [chunk.mean for chunk in frames.chunks(written.chunk_size)]
+            parts = [self._misfit(state, piece, self._address(state, piece)) for piece in pieces]
+            square, address_kl = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
         fit = frames.constant(self.noise_var) - 0.5 * square / self.noise_var
         prior = self._prior_like(frames) if written.prior is None else written.prior
         return frames.terms(fit, address_kl, self._memory_kl(state, prior))
@@ -186,11 +199,13 @@ class LatentMemory(ABC):
         Shapes: (*B, Q, C) -> (*B, Q, C)
         """
         check_size("steps", steps)
-        cue = self._read_frames("recall", state, codes, observed).mean
+        state, frames = self._read_frames("recall", state, codes, observed)
+        cue = frames.mean
         if observed is None:
             for _ in range(steps):
                 cue = self._expected(state, self._address(state, cue))
             return cue
+        observed = observed.bool()
         current = self._mean_code(state)[..., None, :].expand(cue.shape)
         for _ in range(steps):
             current = self._expected(state, self._address(state, torch.where(observed, cue, current)))
@@ -207,17 +222,21 @@ class LatentMemory(ABC):
 
     def explain(self, state: Any, codes: Tensor | Codes, *, generator: torch.Generator | None = None) -> Explanation:
         """Draw q(y_t) of every code: the pieces of an importance-weighted bound. Shapes: codes (*B, T, C)"""
-        frames = self._read_frames("explain", state, codes)
+        state, frames = self._read_frames("explain", state, codes)
         return self._explain(state, frames.mean, generator)
 
     def log_likelihood(self, state: Any, codes: Tensor | Codes) -> Bound:
         """Bound on log p(z_t | memory) with the addresses inferred anew. Shapes: (*B, Q, C) -> (*B, Q)"""
-        frames = self._read_frames("log_likelihood", state, codes)
+        state, frames = self._read_frames("log_likelihood", state, codes)
         return Bound(self._scores(state, frames.mean) + frames.constant(self.noise_var))
 
     def log_density(self, state: Any, codes: Tensor) -> Tensor:
         """Exact log p(z_t | posterior mean of the memory), addresses summed out. Shapes: (*B, Q, C) -> (*B, Q)"""
-        frames = self._read_frames("log_density", state, codes)
+        if isinstance(codes, Codes):
+            raise ValueError(
+                "log_density: expected observed vectors, got Codes; pass codes.mean, or use log_likelihood"
+            )
+        state, frames = self._read_frames("log_density", state, codes)
         return self._density_scores(state, frames.mean) + frames.constant(self.noise_var)
 
     # -- hooks: what each memory defines -----------------------------------------------------------
@@ -298,20 +317,59 @@ class LatentMemory(ABC):
         mean = torch.as_tensor(self.slot_mean, dtype=dtype, device=device)
         return mean.expand(self.num_slots, self.code_dim)
 
-    def _read_frames(self, where: str, state: State, codes: Tensor | Codes, observed: Tensor | None = None) -> Frames:
-        """Check a state and the codes to be read through it."""
+    def _read_frames(
+        self, where: str, state: Any, codes: Tensor | Codes, observed: Tensor | None = None
+    ) -> tuple[Any, Frames]:
+        """Check a state and the codes to be read through it, and bring both to one batch shape."""
         self._check_state(where, state)
         mean = codes.mean if isinstance(codes, Codes) else codes
+        check_codes(where, mean, self.code_dim)
         if observed is not None:
-            codes = mean = torch.where(observed, mean, 0.0)  # absent entries may hold anything, also NaN
+            check_broadcast(f"{where}: observed", observed, mean.shape)
+            codes = torch.where(observed.bool(), mean, 0.0)  # absent entries may hold anything, also NaN
         frames = Frames.gather(where, codes, self.code_dim)
-        leading = next(iter(state.tensors().values()))
-        if leading.dtype != mean.dtype:
+        try:
+            leading = torch.broadcast_shapes(state.batch_shape, frames.batch_shape)
+        except RuntimeError:
             raise ValueError(
-                f"{where}: expected codes of the state's dtype {leading.dtype}, got {mean.dtype}; "
-                f"convert with state.to({mean.dtype})"
+                f"{where}: expected codes for a state of batch {tuple(state.batch_shape)}, got {tuple(mean.shape)}; "
+                "index the state, or give every episode its own cues"
+            ) from None
+        frames = frames.expand(leading)
+        return self._fit_state(where, state, frames), frames
+
+    def _fit_state(self, where: str, state: Any, frames: Frames) -> Any:
+        """Check that a state is this memory's and fits the frames, and give it their batch shape."""
+        self._check_state(where, state)
+        leading = next(iter(state.tensors().values()))
+        if leading.dtype != frames.mean.dtype:
+            raise ValueError(
+                f"{where}: expected codes of the state's dtype {leading.dtype}, got {frames.mean.dtype}; "
+                f"convert with state.to({frames.mean.dtype})"
             )
-        return frames
+        if state.batch_shape == frames.batch_shape:
+            return state
+        try:
+            return state.expand(frames.batch_shape)
+        except RuntimeError:
+            raise ValueError(
+                f"{where}: expected a state for episodes of batch {tuple(frames.batch_shape)}, got one of batch "
+                f"{tuple(state.batch_shape)}; index it, or give it a batch dimension with state[None]"
+            ) from None
+
+    def _check_address(self, where: str, address: Any, frames: Frames) -> None:
+        if type(address) is not self.address_class:
+            raise ValueError(
+                f"{where}: expected a {self.address_class.__name__}, got a {type(address).__name__}; "
+                "use the memory that made this address"
+            )
+        per_item = next(iter(address.tensors().values()))
+        depth = len(address.batch_shape)
+        if per_item.shape[depth] != frames.num_items:
+            raise ValueError(
+                f"{where}: expected addresses of {frames.num_items} items, got {per_item.shape[depth]}; "
+                "pass the codes that were written"
+            )
 
 
 def unknown_start(init: str, known: tuple[str, ...]) -> ValueError:

@@ -18,7 +18,7 @@ from mnemon.core.state import State, rank
 from mnemon.distributions.categorical import categorical_kl, draw_category
 from mnemon.memories.base import Explanation, LatentMemory, check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
-from mnemon.memories.seeding import pick_random
+from mnemon.memories.seeding import pick_kmeans, pick_random
 from mnemon.memories.sweeps import ItemSweeps, Sums, Sweeps
 
 
@@ -31,8 +31,8 @@ class CategoricalState(State):
 
     @classmethod
     def from_moments(cls, *, R: Tensor, U: Tensor) -> CategoricalState:
-        """U is the diagonal (*B, K), or a matrix (*B, K, K) of which the diagonal is taken."""
-        diagonal = U.diagonal(dim1=-2, dim2=-1) if U.ndim > 1 and U.shape[-2:] == (R.shape[-2],) * 2 else U
+        """U is the diagonal, with one dimension less than R, or a matrix of which the diagonal is taken."""
+        diagonal = U.diagonal(dim1=-2, dim2=-1) if U.ndim == R.ndim else U
         leading = torch.broadcast_shapes(R.shape[:-2], diagonal.shape[:-1])
         return cls(R.expand(leading + R.shape[-2:]), diagonal.expand(leading + diagonal.shape[-1:]))
 
@@ -78,6 +78,7 @@ class CategoricalMemory(LatentMemory):
     """Memory of `num_slots` prototypes with a uniform prior over them."""
 
     state_class: ClassVar[type[State]] = CategoricalState
+    address_class: ClassVar[type[State]] = CategoricalAddress
     default_steps: ClassVar[int] = 2
 
     def _prior(self, dtype: torch.dtype | None, device: torch.device | None) -> CategoricalState:
@@ -147,12 +148,13 @@ class CategoricalMemory(LatentMemory):
     def _start(
         self, init: str, prior: CategoricalState, frames: Frames, generator: torch.Generator | None
     ) -> CategoricalState:
-        """ "random": R at random items, U = I/C (R0 = 0 is symmetric and stuck). "prior": q = p."""
+        """ "random" or "kmeans++": R at items, U = I/C (R0 = 0 is symmetric and stuck). "prior": q = p."""
         if init == "prior":
             return prior
-        if init != "random":
-            raise unknown_start(init, ("random", "prior"))
-        R = pick_random(frames, self.num_slots, generator)
+        pick = {"random": pick_random, "kmeans++": pick_kmeans}.get(init)
+        if pick is None:
+            raise unknown_start(init, ("random", "kmeans++", "prior"))
+        R = pick(frames, self.num_slots, generator)
         return CategoricalState(R, torch.full_like(R[..., 0], 1 / self.code_dim))
 
     def _sweeps(

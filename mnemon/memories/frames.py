@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_codes, check_finite, check_item_shape, holds
+from mnemon.core.checks import check_broadcast, check_codes, check_finite, check_item_shape, holds
 from mnemon.core.episode import Codes
 from mnemon.core.protocol import Terms
 from mnemon.core.state import Record
@@ -39,7 +39,10 @@ class Frames(Record):
         """Check codes, mask and weights, and put them into one shape."""
         mean = codes.mean if isinstance(codes, Codes) else codes
         check_codes(where, mean, code_dim)
-        std = codes.std.expand(mean.shape) if isinstance(codes, Codes) else None
+        std = None
+        if isinstance(codes, Codes):
+            check_broadcast(f"{where}: code std", codes.std, mean.shape)
+            std = codes.std.expand(mean.shape)
         counts = None
         if mask is not None:
             check_item_shape(where, "mask", mask, mean.shape[:-1])
@@ -65,7 +68,8 @@ class Frames(Record):
         check_finite(f"{where}: weights", weights, "weights are multiplicities")
         if not holds(weights >= 0):
             raise ValueError(f"{where}: expected weights >= 0 (multiplicities), got negative ones")
-        counts = weights.to(mean.dtype) if counts is None else counts * weights
+        weights = weights.to(mean.dtype)
+        counts = weights if counts is None else counts * weights
         if not holds(counts.sum(-1) > 0):
             raise ValueError(f"{where}: expected an item of positive weight in every episode, got one with none")
         return counts
@@ -73,6 +77,13 @@ class Frames(Record):
     @property
     def batch_shape(self) -> torch.Size:
         return self.mean.shape[:-2]
+
+    def expand(self, batch_shape: torch.Size) -> Frames:
+        """The same frames for every element of a batch, without copying."""
+        if batch_shape == self.batch_shape:
+            return self
+        depth = len(self.batch_shape)
+        return self.map(lambda tensor: tensor.expand(batch_shape + tensor.shape[depth:]))
 
     @property
     def num_items(self) -> int:
@@ -84,6 +95,14 @@ class Frames(Record):
         if self.counts is None:
             return self.mean.new_tensor(float(self.num_items)).expand(self.batch_shape)
         return self.counts.sum(-1)
+
+    @property
+    def centre(self) -> Tensor:
+        """Mean of the items counted. Shapes: -> (*B, 1, C)"""
+        if self.counts is None:
+            return self.mean.mean(-2, keepdim=True)
+        # a chunk may hold no counted item; anything will do as its centre
+        return self.counts[..., None, :] @ self.mean / self.total.clamp(min=1e-6)[..., None, None]
 
     def count(self, values: Tensor) -> Tensor:
         """Multiply per-item values (*B, T, ...) by the items' counts."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_positive
+from mnemon.core.checks import check_mean, check_positive
 from mnemon.core.state import State
 from mnemon.memories import linear_gaussian as lg
 from mnemon.memories.base import Explanation, LatentMemory, check_event_shapes, unknown_start
@@ -32,11 +32,13 @@ class GaussianMemory(LatentMemory):
     location_mean: float | Tensor = field(default=0.0, kw_only=True)
 
     state_class: ClassVar[type[State]] = GaussianState
+    address_class: ClassVar[type[State]] = GaussianAddress
     default_steps: ClassVar[int] = 50
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("location_var", self.location_var)
+        check_mean("location_mean", self.location_mean, (self.code_dim,))
 
     def _prior(self, dtype: torch.dtype | None, device: torch.device | None) -> GaussianState:
         """MN(R0, slot_var I, I) and N(location_mean, location_var I)."""

@@ -139,25 +139,22 @@ class ScatterSweeps:
 
 @dataclass(frozen=True, eq=False)
 class SpanCarry(Record):
-    """Inner products of the slots with each other and with the codes stand for the slots themselves.
+    """The addresses of a sweep and the precision of the slots that it left: these say everything else.
 
-    Shapes: RR (*B, K, K), RZ (*B, K, T), U (*B, K, K); of the sweep: P, mu_w (*B, K, T), Sigma_w (*B, K, K)
+    Shapes: mu_w (*B, K, T), Sigma_w, N = U^-1 (*B, K, K)
     """
 
-    RR: Tensor
-    RZ: Tensor
-    U: Tensor
-    P: Tensor | None = None
-    mu_w: Tensor | None = None
-    Sigma_w: Tensor | None = None
+    mu_w: Tensor
+    Sigma_w: Tensor
+    N: Tensor
 
 
 class SpanSweeps:
-    """Sweeps that keep R = P Z in the span of the codes (T < C, R0 = 0, no shift).
+    """Sweeps that keep R in the span of the codes (T < C, R0 = 0, no shift).
 
-    After one address, R = U mu_w Z / s2 for every later sweep, so R R' and R Z' follow from the Gram matrix
-    G = Z Z' and the codes themselves are needed only to write R down at the end. Codes and slots are measured
-    in units of the noise, z / sigma and M / sigma, where s2 = 1 and no sweep divides by it.
+    After an update, U = N^-1 and R = U mu_w Z, so the next address follows from N, mu_w and the Gram matrix
+    G = Z Z'; the codes themselves are needed only to write R down at the end. Codes and slots are measured in
+    units of the noise, z / sigma and M / sigma, where s2 = 1. Below, Q = mu_w G mu_w'.
     """
 
     def __init__(self, memory: LatentMemory, frames: Frames, prior: GaussianState, start: GaussianState) -> None:
@@ -171,32 +168,66 @@ class SpanSweeps:
         self.n = frames.total[..., None, None]
         squares = frames.count(self.gram.diagonal(dim1=-2, dim2=-1)).sum(-1)
         self.constant = frames.count(frames.constant(memory.noise_var)).sum(-1) - 0.5 * squares
+        self.readdress = self._readdress if _is_tame(memory) else self._readdress_carefully
 
-    def start(self) -> SpanCarry:
+    def start(self) -> SpanCarry | None:
+        return None
+
+    def sweep(self, carry: SpanCarry | None, want_bound: bool) -> tuple[SpanCarry, Tensor | None]:
+        Sigma_w, mu_w = self._first_address() if carry is None else self.readdress(carry)
+        counted = self._count(mu_w)
+        N = self.prior_precision + torch.addcmul(counted @ mu_w.mT, Sigma_w, self.n)
+        new = SpanCarry(mu_w, Sigma_w, N)
+        return new, self._bound(new) if want_bound else None
+
+    def _first_address(self) -> tuple[Tensor, Tensor]:
         R = self.first.R / self.sigma
-        return SpanCarry(R @ R.mT, R @ self.codes.mT, self.first.U / self.s2)
+        Sigma_w, _ = spd_inverse(self.eye + R @ R.mT + self.C / self.s2 * self.first.U)
+        return Sigma_w, Sigma_w @ (R @ self.codes.mT)
 
-    def sweep(self, carry: SpanCarry, want_bound: bool) -> tuple[SpanCarry, Tensor | None]:
-        Sigma_w, log_det_precision = spd_inverse(self.eye + torch.add(carry.RR, carry.U, alpha=self.C))
-        mu_w = Sigma_w @ carry.RZ
-        counted = mu_w if self.frames.counts is None else mu_w * self.frames.counts[..., None, :]
-        ww = torch.addcmul(counted @ mu_w.mT, Sigma_w, self.n)
-        U, log_det_U_precision = spd_inverse(self.prior_precision + ww)
-        P = U @ counted
+    def _readdress(self, carry: SpanCarry) -> tuple[Tensor, Tensor]:
+        """Sigma_w = (I + R R' + C U)^-1 = N (N^2 + C N + Q)^-1 N: one inverse, where U would take a second."""
+        counted, N = self._count(carry.mu_w), carry.N
+        projected = counted @ self.gram
+        inverse, _ = spd_inverse(torch.add(projected @ counted.mT + N @ N, N, alpha=self.C))
+        left = N @ inverse
+        return left @ N, left @ projected
+
+    def _readdress_carefully(self, carry: SpanCarry) -> tuple[Tensor, Tensor]:
+        """The same through U: N may be ill-conditioned, and N^2 would be the square of that."""
+        U, _, RR, RZ = self._slots(carry)
+        Sigma_w, _ = spd_inverse(self.eye + torch.add(RR, U, alpha=self.C))
+        return Sigma_w, Sigma_w @ RZ
+
+    def _slots(self, carry: SpanCarry) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """U, logdet N, R R' and R Z' as the sweep left them."""
+        U, log_det_N = spd_inverse(carry.N)
+        P = U @ self._count(carry.mu_w)
         RZ = P @ self.gram
-        new = SpanCarry(RZ @ P.mT, RZ, U, P, mu_w, Sigma_w)
-        if not want_bound:
-            return new, None
-        K = U.shape[-1]
-        A = new.RR + self.C * U
-        square = (A * ww).sum((-2, -1)) - 2 * (counted * RZ).sum((-2, -1))
-        address_kl = ww.diagonal(dim1=-2, dim2=-1).sum(-1) + self.n[..., 0, 0] * (log_det_precision - K)
+        return U, log_det_N, RZ @ P.mT, RZ
+
+    def _count(self, mu_w: Tensor) -> Tensor:
+        return mu_w if self.frames.counts is None else mu_w * self.frames.counts[..., None, :]
+
+    def _bound(self, carry: SpanCarry) -> Tensor:
+        U, log_det_N, RR, RZ = self._slots(carry)
+        K, ww = U.shape[-1], carry.N - self.prior_precision
+        A = RR + self.C * U
+        square = (A * ww).sum((-2, -1)) - 2 * (self._count(carry.mu_w) * RZ).sum((-2, -1))
+        log_det_Sigma = spd_inverse(carry.Sigma_w)[1]
+        address_kl = ww.diagonal(dim1=-2, dim2=-1).sum(-1) - self.n[..., 0, 0] * (log_det_Sigma + K)
         # KL(q(M) || p(M)) sees R only through R R', and A = R R' + C U holds its trace terms together
-        memory_kl = (self.prior_precision * A).sum((-2, -1)) + self.C * (log_det_U_precision + self.prior_log_det - K)
-        return new, self.constant - 0.5 * (square + address_kl + memory_kl)
+        memory_kl = (self.prior_precision * A).sum((-2, -1)) + self.C * (log_det_N + self.prior_log_det - K)
+        return self.constant - 0.5 * (square + address_kl + memory_kl)
 
     def finish(self, carry: SpanCarry) -> tuple[GaussianState, GaussianAddress]:
-        if carry.P is None or carry.mu_w is None or carry.Sigma_w is None:
-            raise ValueError("finish: expected at least one sweep, got none")
-        state = GaussianState.from_slots(lg.Slots(carry.P @ self.codes * self.sigma, carry.U * self.s2))
+        U, _ = spd_inverse(carry.N)
+        R = U @ self._count(carry.mu_w) @ self.codes
+        state = GaussianState.from_slots(lg.Slots(R * self.sigma, U * self.s2))
         return state, GaussianAddress(carry.mu_w.mT, carry.Sigma_w)
+
+
+def _is_tame(memory: LatentMemory) -> bool:
+    """Whether N >= s2 / slot_var keeps away from 0, so that float32 can afford N^2."""
+    noise_var, slot_var = memory.noise_var, memory.slot_var
+    return isinstance(noise_var, int | float) and isinstance(slot_var, int | float) and slot_var <= 4 * noise_var

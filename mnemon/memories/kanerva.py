@@ -48,6 +48,7 @@ class KanervaMemory(LatentMemory):
     online: bool = field(default=True, kw_only=True)
 
     state_class: ClassVar[type[State]] = KanervaState
+    address_class: ClassVar[type[State]] = KanervaAddress
     default_steps: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -195,21 +196,24 @@ class KanervaSweeps:
 
     def _online(self, carry: KanervaCarry) -> KanervaCarry:
         """sigma = w'Uw + s2; c = U w / sigma; R += c (z - R'w)'; U -= c (U w)'. A count n divides s2 by n."""
-        s2 = self.memory.noise_var
+        s2, given = self.memory.noise_var, self.frames.mean.dtype
         leading = self.frames.batch_shape
-        R = carry.R.expand(*leading, *carry.R.shape[-2:])
-        U = carry.U.expand(*leading, *carry.U.shape[-2:])
+        # subtracting from U loses its positive definiteness in float32 after some hundred items
+        exact = given if self.frames.mean.device.type == "mps" else torch.float64
+        codes = self.frames.mean.to(exact)
+        R = carry.R.to(exact).expand(*leading, *carry.R.shape[-2:])
+        U = carry.U.to(exact).expand(*leading, *carry.U.shape[-2:])
         addresses = []
         for t in range(self.frames.num_items):  # each write changes the next address: no way around the loop
-            z = self.frames.mean[..., t : t + 1, :]
+            z = codes[..., t : t + 1, :]
             w = self.memory._regress(R, z).mT
             Uw = U @ w
-            n = 1.0 if self.frames.counts is None else self.frames.counts[..., t, None, None]
+            n = 1.0 if self.frames.counts is None else self.frames.counts[..., t, None, None].to(exact)
             c = n * Uw / (n * (w.mT @ Uw) + s2)
             R = R + c * (z - w.mT @ R)
             U = U - c * Uw.mT
             addresses.append(w.mT)
-        return KanervaCarry(R, U, torch.cat(addresses, dim=-2))
+        return KanervaCarry(R.to(given), U.to(given), torch.cat(addresses, dim=-2).to(given))
 
     def finish(self, carry: KanervaCarry) -> tuple[KanervaState, KanervaAddress | None]:
         state = KanervaState(carry.R, safe_cholesky(carry.U))

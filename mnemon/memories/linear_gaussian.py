@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mnemon.core.linalg import log_det_from_cholesky, safe_cholesky, spd_inverse
+from mnemon.core.linalg import inverse_from_cholesky, log_det_from_cholesky, safe_cholesky, spd_inverse
 from mnemon.core.state import Record
 from mnemon.distributions.categorical import draw_category
 from mnemon.distributions.gaussian import standard_normal_like
@@ -53,18 +53,19 @@ class Weights(Record):
         return 0.5 * (self.mu_w.square().sum(-1) + constant[..., None, :])
 
 
-def project(codes: Tensor, rows: Tensor, mu_b: Tensor | None) -> tuple[Tensor, Tensor]:
+def project(codes: Tensor, rows: Tensor, mu_b: Tensor | None, centre: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Rows times (z - mu_b), and |z - mu_b|^2, for every item and cluster, by one matrix product.
 
-    Codes and locations are first centred on the mean location, so float32 keeps its digits far from 0.
+    Codes and locations are first centred on the mean code, so float32 keeps its digits when all of them stand
+    far from 0. (Clusters that stand a thousand noise deviations apart still want float64.)
 
-    Shapes: codes (*B, T, C), rows (*B, H, K, C), mu_b (*B, H, C) -> (*B, T, H, K), (*B, T, H)
+    Shapes: codes (*B, T, C), rows (*B, H, K, C), mu_b (*B, H, C), centre (*B, 1, C) -> (*B, T, H, K), (*B, T, H)
     """
     H, K = rows.shape[-3:-1]
     if mu_b is None:
         products = (codes @ rows.flatten(-3, -2).mT).unflatten(-1, (H, K))
         return products, codes.square().sum(-1)[..., None].expand(*codes.shape[:-1], H)
-    centre = mu_b.mean(-2, keepdim=True)
+    centre = codes.mean(-2, keepdim=True) if centre is None else centre
     codes, location = codes - centre, mu_b - centre
     products = (codes @ rows.flatten(-3, -2).mT).unflatten(-1, (H, K))
     offset = (rows @ location[..., None])[..., 0]
@@ -72,7 +73,7 @@ def project(codes: Tensor, rows: Tensor, mu_b: Tensor | None) -> tuple[Tensor, T
     return products - offset[..., None, :, :], distance
 
 
-def address(slots: Slots, codes: Tensor, s2: float | Tensor) -> tuple[Weights, Tensor]:
+def address(slots: Slots, codes: Tensor, s2: float | Tensor, centre: Tensor | None = None) -> tuple[Weights, Tensor]:
     """q(w|cluster) of every item, and how well each cluster explains it.
 
     Sigma_w = (I + A/s2)^-1, mu_w = Sigma_w R (z - mu_b) / s2. The score is
@@ -86,7 +87,7 @@ def address(slots: Slots, codes: Tensor, s2: float | Tensor) -> tuple[Weights, T
     eye = torch.eye(slots.R.shape[-2], dtype=codes.dtype, device=codes.device)
     chol = safe_cholesky(eye + slots.second_moment / s2)
     F = torch.linalg.solve_triangular(chol, eye, upper=False)
-    y, distance = project(codes, F @ slots.R / s2, slots.mu_b)
+    y, distance = project(codes, F @ slots.R / s2, slots.mu_b, centre)
     log_det = -log_det_from_cholesky(chol)
     if slots.v_b is not None:
         distance = distance + slots.R.shape[-1] * slots.v_b[..., None, :]
@@ -128,10 +129,8 @@ class Moments(Sums):
     address_kl: Tensor | None = None  # sum KL of the whole address; only the bound asks for it
 
 
-def collect(slots: Slots, frames: Frames, weights: Weights, theta: Tensor, s2: float | Tensor) -> Moments:
+def collect(slots: Slots, frames: Frames, weights: Weights, theta: Tensor) -> Moments:
     """Sum addressed items into moments; theta (*B, T, H) says how much of an item a cluster takes.
-
-    Weights with a factor F are those of `slots` themselves: then sum mu_w mu_w' follows from sum mu_w (z - mu_b)'.
 
     Shapes: -> fields (*B, H, ...)
     """
@@ -140,21 +139,18 @@ def collect(slots: Slots, frames: Frames, weights: Weights, theta: Tensor, s2: f
     codes = frames.mean
     location = None
     if slots.mu_b is not None:
-        centre = slots.mu_b.mean(-2, keepdim=True)
-        codes, location = codes - centre, slots.mu_b - centre
+        codes, location = codes - frames.centre, slots.mu_b - frames.centre
     count, w = theta.sum(-2), taken.sum(-3)
     z = theta.mT @ codes
     wz = (taken.flatten(-2).mT @ codes).unflatten(-2, taken.shape[-2:])
+    ww = taken.movedim(-3, -1) @ weights.y.movedim(-3, -2)  # a sum of squares: positive whatever the rounding
     square = (theta.mT @ codes.square().sum(-1, keepdim=True))[..., 0]
     if location is not None:
         square = square - 2 * (z * location).sum(-1) + count * location.square().sum(-1)
         z = z - count[..., None] * location
         wz = wz - w[..., None] * location[..., None, :]
-    if weights.F is None:
-        ww = torch.einsum("...thk,...thl->...hkl", taken, weights.y)
-    else:
-        w, wz = (weights.F.mT @ w[..., None])[..., 0], weights.F.mT @ wz
-        ww = wz @ (weights.Sigma_w @ slots.R).mT / s2
+    if weights.F is not None:
+        w, wz, ww = (weights.F.mT @ w[..., None])[..., 0], weights.F.mT @ wz, weights.F.mT @ ww @ weights.F
     return Moments(count, w, ww + count[..., None, None] * weights.Sigma_w, z, wz, square)
 
 
@@ -169,7 +165,7 @@ class NaturalPrior(Record):
 
     @classmethod
     def of(cls, prior: SlotState) -> NaturalPrior:
-        precision = torch.cholesky_inverse(prior.U_chol)
+        precision = inverse_from_cholesky(prior.U_chol)
         if prior.mu_b is None or prior.v_b is None:
             return cls(precision, precision @ prior.R)
         return cls(precision, precision @ prior.R, 1 / prior.v_b, prior.mu_b / prior.v_b[..., None])
@@ -211,10 +207,9 @@ def update(
     if prior.location_precision is not None:
         if R is None:
             raise ValueError("update: expected an address with R (this memory has a shift), got none")
-        centre = frames.count(frames.mean).sum(-2, keepdim=True) / frames.total[..., None, None]
-        mu_b = centre.expand(*R.shape[:-2], R.shape[-1])
+        mu_b = frames.centre.expand(*R.shape[:-2], R.shape[-1])
     addressed = Slots(prior.precision_mean if R is None else R, prior.precision, mu_b)
-    moments = collect(addressed, frames, weights, theta, s2)
+    moments = collect(addressed, frames, weights, theta)
     return maximise(addressed, moments, prior, s2)
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_positive, check_size
+from mnemon.core.checks import check_mean, check_positive, check_size, holds
 from mnemon.core.state import Record, State, rank
 from mnemon.distributions.categorical import categorical_kl
 from mnemon.memories import linear_gaussian as lg
@@ -68,8 +68,8 @@ class Addressed(Record):
 class MixtureMemory(LatentMemory):
     """Mixture of `num_clusters` linear-Gaussian memories of `num_slots` rows each.
 
-    The defaults of the variances are the published ones for K slots: slot_var 0.4, location_var 0.4 K,
-    noise_var 0.2 K (there K = 6); set them for your own codes, or let `choose_variances` do it.
+    Published with K = 6 slots: slot_var 0.4, location_var 0.4 K, noise_var 0.2 K. Set the variances for your
+    own codes, or let `choose_variances` do it.
     """
 
     num_clusters: int = field(default=10, kw_only=True)
@@ -77,12 +77,14 @@ class MixtureMemory(LatentMemory):
     location_mean: float | Tensor = field(default=0.0, kw_only=True)
 
     state_class: ClassVar[type[State]] = MixtureState
+    address_class: ClassVar[type[State]] = MixtureAddress
     default_steps: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_size("num_clusters", self.num_clusters)
         check_positive("location_var", self.location_var)
+        check_mean("location_mean", self.location_mean, (self.code_dim,))
 
     def _prior(self, dtype: torch.dtype | None, device: torch.device | None) -> MixtureState:
         """The same MN(R0, slot_var I, I) and N(location_mean, location_var I) for every cluster."""
@@ -164,13 +166,12 @@ class MixtureMemory(LatentMemory):
         return MixtureState.from_moments(R=R, U=U.expand(H, K, K), mu_b=location, v_b=prior.v_b)
 
     def _check_enough_items(self, frames: Frames, num_clusters: int) -> None:
-        present = frames.num_items
-        if frames.counts is not None and not torch.compiler.is_compiling():
-            present = min(present, int((frames.counts > 0).sum(-1).min()))
-        if present < num_clusters:
+        present = torch.tensor(frames.num_items) if frames.counts is None else (frames.counts > 0).sum(-1)
+        if not holds(present >= num_clusters):
+            fewest = int(present.min())
             raise ValueError(
-                f"write: expected at least as many items as clusters for k-means++, got {present} items and "
-                f"{num_clusters} clusters; pass num_clusters={present} or less, or init='random'"
+                f"write: expected at least as many items as clusters for k-means++, got {fewest} items and "
+                f"{num_clusters} clusters; pass num_clusters={fewest} or less, or init='random'"
             )
 
     def _sweeps(
@@ -187,9 +188,9 @@ class MixtureMemory(LatentMemory):
         return lg.NaturalPrior.of(prior)
 
     def _e_step(self, slots: lg.Slots, frames: Frames, want_bound: bool) -> tuple[Addressed, lg.Moments]:
-        weights, scores = lg.address(slots, frames.mean, self.noise_var)
+        weights, scores = lg.address(slots, frames.mean, self.noise_var, frames.centre)
         theta = scores.softmax(-1)
-        moments = lg.collect(slots, frames, weights, theta, self.noise_var)
+        moments = lg.collect(slots, frames, weights, theta)
         if want_bound:
             kl = theta * weights.kl + categorical_kl(scores.log_softmax(-1))
             moments = moments.replace(address_kl=frames.count(kl).sum(-2))

@@ -6,6 +6,8 @@ so on the CPU a batch is dealt out to threads, each running its episodes through
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from mnemon.core.checks import truth
+from mnemon.core.checks import is_transformed
 from mnemon.core.state import State
 from mnemon.memories.frames import Frames
 
@@ -21,15 +23,17 @@ EPISODES_PER_THREAD = 4
 """Fewer than this are not worth a thread."""
 
 
-def num_parts(frames: Frames, start: State) -> int:
-    """Into how many threads to deal a batch; 1 where it does not pay or cannot be done."""
+def num_parts(frames: Frames, *involved: Any) -> int:
+    """Into how many threads to deal a batch; 1 where it does not pay or cannot be done.
+
+    `involved`: everything else that may hold tensors, of which none may want a gradient.
+    """
     leading = frames.batch_shape
-    if not leading or start.batch_shape != leading or frames.mean.device.type != "cpu":
+    if not leading or frames.mean.device.type != "cpu" or torch.compiler.is_compiling() or is_transformed():
         return 1
-    if torch.is_grad_enabled() and any(t.requires_grad for t in pytree.tree_leaves((frames, start))):
+    tensors = [t for t in pytree.tree_leaves((frames, involved)) if isinstance(t, torch.Tensor)]
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return 1  # autograd's graph is best built, and run backwards, in one thread
-    if truth(frames.total > 0) is None:
-        return 1  # inside compile or vmap
     return max(1, min(torch.get_num_threads(), leading[0] // EPISODES_PER_THREAD))
 
 
@@ -38,15 +42,20 @@ def write_parts(
 ) -> list[Any]:
     """Call `write(frames, prior, start)` on each part of the first batch dimension, in threads."""
     whole = torch.arange(frames.batch_shape[0])
-    own_prior = prior.batch_shape == frames.batch_shape
+    own_prior = prior.batch_shape == frames.batch_shape  # a memory's own prior has no batch: all share it
 
     def run(index: torch.Tensor) -> Any:
         part = slice(int(index[0]), int(index[-1]) + 1)
         with torch.no_grad():
             return write(frames.map(lambda t: t[part]), prior[part] if own_prior else prior, start[part])
 
-    with ThreadPoolExecutor(parts) as pool:
-        return list(pool.map(run, whole.chunk(parts)))
+    return list(_pool(os.getpid(), parts).map(run, whole.chunk(parts)))
+
+
+@functools.cache
+def _pool(process: int, size: int) -> ThreadPoolExecutor:
+    """Threads are kept: each brings a team of OpenMP threads with it. A forked process makes its own."""
+    return ThreadPoolExecutor(size, thread_name_prefix="mnemon-write")
 
 
 def join(parts: Sequence[Any], dim: int = 0) -> Any:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from mnemon.core.checks import truth
 from mnemon.core.state import Record, State
 from mnemon.memories.frames import Frames
 
@@ -16,19 +17,19 @@ from mnemon.memories.frames import Frames
 class Sweeps(Protocol):
     """One way to run a memory's sweeps over an episode; `carry` is whatever record it iterates on."""
 
-    def start(self) -> Record: ...
+    def start(self) -> Record | None: ...
     def sweep(self, carry: Any, want_bound: bool) -> tuple[Record, Tensor | None]: ...
     def finish(self, carry: Any) -> tuple[State, State | None]: ...
 
 
 def ascend(
     sweeps: Sweeps, total: Tensor, *, num_steps: int, tol: float | None, return_trace: bool
-) -> tuple[Record, Tensor | None]:
+) -> tuple[Any, Tensor | None]:
     """Run sweeps until all steps are done or no episode's bound gains `tol` nats per frame any more.
 
     An episode that has converged is frozen, so that a batch gives what its episodes give one by one.
     """
-    carry = sweeps.start()
+    carry: Any = sweeps.start()
     trace: list[Tensor] = []
     active: Tensor | None = None
     for _ in range(num_steps):
@@ -42,7 +43,7 @@ def ascend(
             trace.append(bound)
         if tol is not None and len(trace) > 1:
             active = (trace[-1] - trace[-2]) / total >= tol
-            if not bool(active.any()):
+            if truth(active.logical_not()):  # unseen inside compile and vmap: there, all steps run
                 break
     return carry, torch.stack(trace) if return_trace else None
 

@@ -45,9 +45,10 @@ class TreeState(lg.SlotState):
     ) -> Self:
         """A state from means and covariances; without counts, all sequences are equally likely."""
         G, H = R.shape[-4:-2]
+        segments = MixtureState.from_moments(R=R, U=U, mu_b=mu_b, v_b=v_b)
         if counts is None:
-            counts = torch.ones((*R.shape[:-4], H**G), dtype=R.dtype, device=R.device)
-        return cls.from_slots(lg.Slots(R, U, mu_b, v_b), counts=counts)
+            counts = torch.ones((*segments.batch_shape[:-1], H**G), dtype=R.dtype, device=R.device)
+        return cls(*_fields(segments), counts)
 
     @property
     def segments(self) -> MixtureState:
@@ -65,6 +66,7 @@ class TreeMemory(LatentMemory):
     location_mean: float | Tensor = field(default=0.0, kw_only=True)
 
     state_class: ClassVar[type[State]] = TreeState
+    address_class: ClassVar[type[State]] = MixtureAddress
     default_steps: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
@@ -81,8 +83,9 @@ class TreeMemory(LatentMemory):
 
     @property
     def _segment_memory(self) -> MixtureMemory:
-        if isinstance(self.slot_mean, Tensor) and self.slot_mean.ndim:
-            raise ValueError("slot_mean: expected a number (it holds for every segment), got a tensor")
+        for name in ("slot_mean", "location_mean"):
+            if isinstance(getattr(self, name), Tensor) and getattr(self, name).ndim:
+                raise ValueError(f"{name}: expected a number (it holds for every segment), got a tensor")
         return MixtureMemory(
             self.code_dim // self.num_segments,
             self.num_slots,
@@ -186,7 +189,14 @@ class TreeMemory(LatentMemory):
         return self._join(self._segment_memory._expected(state.segments, address))
 
     def _mean_code(self, state: TreeState) -> Tensor:
-        return self._segment_memory._mean_code(state.segments).flatten(-2)
+        """Locations weighted by how often each segment's clusters occur in the counted sequences."""
+        H, G = state.R.shape[-3], self.num_segments
+        total = state.counts.sum(-1, keepdim=True)
+        share = torch.where(total > 0, state.counts, 1.0)
+        share = (share / share.sum(-1, keepdim=True)).unflatten(-1, (H,) * G)
+        others = [[g - G for g in range(G) if g != own] for own in range(G)]
+        by_segment = torch.stack([share.sum(dims) if dims else share for dims in others], dim=-2)
+        return (by_segment[..., None, :] @ state.mu_b)[..., 0, :].flatten(-2)
 
     def _check_state(self, where: str, state: Any) -> None:
         """Any number of clusters will do: it belongs to the state."""

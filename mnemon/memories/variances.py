@@ -13,6 +13,9 @@ from mnemon.core.checks import check_finite
 from mnemon.core.episode import Codes
 from mnemon.memories.base import LatentMemory
 
+SMALLEST = 1e-8
+"""Variances are looked for between this and its inverse."""
+
 Memory = TypeVar("Memory", bound=LatentMemory)
 
 
@@ -54,7 +57,10 @@ def choose_variances(
             moved = False
             for name in names:
                 for step in (log_factor, -log_factor):
-                    candidate = best.replace(**{name: float(getattr(best, name)) * math.exp(step)})
+                    trial = float(getattr(best, name)) * math.exp(step)
+                    if not SMALLEST < trial < 1 / SMALLEST:
+                        continue  # codes without any noise would have it shrink for ever
+                    candidate = best.replace(**{name: trial})
                     attempt = score(candidate)
                     if attempt > value:
                         best, value, moved = candidate, attempt, True

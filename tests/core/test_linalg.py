@@ -50,3 +50,11 @@ def test_an_indefinite_matrix_fails_with_its_condition():
 def test_nan_fails_at_once():
     with pytest.raises(ValueError, match="NaN"):
         safe_cholesky(torch.full((2, 2), torch.nan))
+
+
+def test_inverse_in_forward_mode():
+    matrix, change = spd(2), spd(2, seed=1)
+    _, (tangent, log_det_tangent) = torch.func.jvp(spd_inverse, (matrix,), (change,))
+    inverse = torch.linalg.inv(matrix)
+    torch.testing.assert_close(tangent, -inverse @ change @ inverse)
+    torch.testing.assert_close(log_det_tangent, (inverse * change.mT).sum((-2, -1)))

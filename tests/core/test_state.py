@@ -2,12 +2,13 @@ import os
 import threading
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch.utils import _pytree as pytree
 
-from mnemon import State
+from mnemon import Codes, State
 from mnemon.core.state import Record, atomic_path, rank
 from mnemon.memories import CategoricalState, GaussianState, MixtureState
 
@@ -32,6 +33,7 @@ def test_indexing_leaves_event_dimensions_whole():
     assert state[1, 2:4].R.shape == (2, 3, 2, 4)
     assert state[..., 0].v_b.shape == (2, 3)
     assert state[None].batch_shape == (1, 2, 5)
+    assert torch.equal(state[np.array([1, 0])].R, state.R[[1, 0]])
     assert torch.equal(state[torch.tensor([True, False])].R, state.R[:1])
     with pytest.raises(ValueError, match="at most 2 batch indices"):
         state[0, 0, 0]
@@ -194,3 +196,15 @@ def test_readers_never_see_a_half_written_file(tmp_path):
 
 def test_rank_is_the_only_metadata_a_field_needs():
     assert rank(2) == {"event_rank": 2}
+
+
+def test_fields_that_share_memory_are_saved(tmp_path):
+    same = torch.ones(3, 4)
+    Codes(same, same).save(tmp_path / "codes.safetensors")
+    assert torch.equal(Codes.load(tmp_path / "codes.safetensors").std, same)
+
+
+def test_the_diagonal_of_a_categorical_state_is_told_by_its_dimensions():
+    R, U = torch.zeros(3, 3, 8), torch.arange(1.0, 10.0).reshape(3, 3)
+    assert torch.equal(CategoricalState.from_moments(R=R, U=U).U_diag, U)
+    assert torch.equal(CategoricalState.from_moments(R=R, U=torch.diag_embed(U)).U_diag, U)

@@ -200,3 +200,72 @@ def test_terms_of_other_codes():
         memory.terms(episode(8), written)
     with pytest.raises(ValueError, match="expected codes"):
         memory.terms(torch.zeros(9, 3), Written(written.state))
+
+
+@cases()
+def test_states_that_do_not_fit_the_codes(case):
+    codes = episode(4, 9)
+    state = case.memory.write(codes, num_steps=1).state
+    for name in ("prior", "init"):
+        with pytest.raises(ValueError, match=f"write: {name}: expected codes of the state's dtype"):
+            case.memory.write(codes.float(), **{name: state})
+        with pytest.raises(ValueError, match=r"episodes of batch \(3,\), got one of batch \(4,\)"):
+            case.memory.write(codes[:3], **{name: state})
+        with pytest.raises(ValueError, match=r"episodes of batch \(\), got one of batch \(4,\)"):
+            case.memory.write(codes[0], **{name: state})
+    with pytest.raises(ValueError, match="got a str"):
+        case.memory.write(codes, prior="prior")
+    for read in (case.memory.recall, case.memory.log_likelihood, case.memory.log_density, case.memory.address):
+        with pytest.raises(ValueError, match=r"for a state of batch \(4,\), got \(3, 9, 6\)"):
+            read(state, codes[:3])
+
+
+@cases()
+def test_addresses_and_writes_of_something_else(case):
+    codes = episode(9)
+    written = case.memory.write(codes, num_steps=1)
+    other = CategoricalMemory(C, 3) if not isinstance(case.memory, CategoricalMemory) else GaussianMemory(C, 3)
+    foreign = other.write(codes)
+    with pytest.raises(ValueError, match="expected what write returned"):
+        case.memory.terms(codes, written.state)
+    with pytest.raises(ValueError, match="use the memory that wrote this state"):
+        case.memory.terms(codes, foreign)
+    with pytest.raises(ValueError, match="use the memory that made this address"):
+        case.memory.update(foreign.address, codes)
+    with pytest.raises(ValueError, match="addresses of 8 items, got 9"):
+        case.memory.update(written.address, codes[:8])
+    with pytest.raises(ValueError, match="use the memory that wrote this state"):
+        case.memory.update(written.address, codes, prior=foreign.state)
+
+
+@cases()
+def test_cues(case):
+    codes = episode(9)
+    state = case.memory.write(codes, num_steps=1).state
+    with pytest.raises(ValueError, match="observed: expected a shape that broadcasts"):
+        case.memory.recall(state, codes, observed=torch.ones(5))
+    with pytest.raises(ValueError, match="observed: expected a Tensor"):
+        case.memory.recall(state, codes, observed=[True] * C)
+    with pytest.raises(ValueError, match=r"use torch.as_tensor"):
+        case.memory.recall(state, codes.numpy(), observed=torch.ones(C))
+    ones = case.memory.recall(state, codes, observed=torch.ones(C, dtype=torch.long))
+    torch.testing.assert_close(ones, case.memory.recall(state, codes))
+    with pytest.raises(ValueError, match="log_density: expected observed vectors"):
+        case.memory.log_density(state, Codes(codes, torch.ones_like(codes)))
+
+
+def test_more_kinds_of_nonsense():
+    with pytest.raises(ValueError, match="expected at least one episode"):
+        GaussianMemory(C, 2).write(torch.zeros(0, 5, C))
+    with pytest.raises(ValueError, match="location_mean: expected a number or a tensor"):
+        MixtureMemory(C, 2, location_mean=torch.zeros(C + 1))
+    with pytest.raises(ValueError, match="location_mean: expected a number"):
+        TreeMemory(C, 2, location_mean=torch.zeros(C))
+    with pytest.raises(ValueError, match="slot_mean: expected finite"):
+        GaussianMemory(C, 2, slot_mean=float("nan"))
+    with pytest.raises(ValueError, match="noise_var: expected a positive number"):
+        GaussianMemory(C, 2, noise_var="a")
+    with pytest.raises(ValueError, match="code std: expected a shape"):
+        GaussianMemory(C, 2).write(Codes(episode(9), torch.ones(9, 2)))
+    with pytest.raises(ValueError, match="expected mask as a Tensor, got list"):
+        GaussianMemory(C, 2).write(episode(9), mask=[True] * 9)

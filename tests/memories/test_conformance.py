@@ -317,3 +317,37 @@ def test_explanations_are_importance_samples_of_the_predictive_density(case):
     error = relative.std(0) / n**0.5
     assert (error < 0.2).all()
     assert ((estimate - case.memory.log_density(state, codes)).abs() < 6 * error + 1e-6).all()
+
+
+@cases()
+def test_one_state_for_a_batch_of_cues_and_the_other_way_round(case):
+    codes = episode(3, num_items(case))
+    state = case.memory.write(codes[0], num_steps=1).state
+    address = case.memory.address(state, codes)
+    assert address.batch_shape[0] == 3
+    assert case.memory.update(address, codes).batch_shape == (3,)
+    torch.testing.assert_close(case.memory.recall(state, codes)[1], case.memory.recall(state, codes[1]))
+    states = case.memory.write(codes, num_steps=1).state
+    observed = torch.arange(C) < 3
+    left = case.memory.recall(states, codes[0], observed=observed)
+    torch.testing.assert_close(left[2], case.memory.recall(states[2], codes[0], observed=observed))
+
+
+@cases()
+def test_a_start_without_batch_serves_a_batch(case):
+    codes = episode(3, num_items(case))
+    init = start(case, codes[0])
+    written = case.memory.write(codes, init=init, num_steps=1)
+    assert written.state.batch_shape == (3,)
+    alone = case.memory.write(codes[2], init=init, num_steps=1)
+    close(written.state[2], alone.state)
+    close(written.address[2], alone.address)
+
+
+@cases(lambda case: case.chunks)
+def test_terms_after_chunks_go_by_chunks(case):
+    codes = episode(2, 9)
+    init = start(case, codes)
+    written = case.memory.write(codes, init=init, num_steps=2, chunk_size=4)
+    whole = case.memory.terms(codes, written.replace(chunk_size=None))
+    close(case.memory.terms(codes, written), whole)

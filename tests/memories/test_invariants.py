@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon import CategoricalMemory, GaussianMemory, MixtureMemory, TreeMemory
+from mnemon import CategoricalMemory, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
 
 KINDS = ("gaussian", "shift", "categorical", "mixture", "tree")
 
@@ -93,3 +93,22 @@ def test_float32_keeps_its_digits_far_from_the_origin(far):
         double = memory.write(codes, init=init, num_steps=5, return_trace=True).trace
         single = memory.write(codes.float(), init=init.to(torch.float32), num_steps=5, return_trace=True).trace
         torch.testing.assert_close(single.double(), double, atol=0, rtol=2e-4)
+
+
+@pytest.mark.parametrize("far", [100.0, 1000.0])
+def test_an_empty_cluster_does_not_cost_float32_its_digits(far):
+    """More clusters than the data want: some return to the prior's mean, far from the codes."""
+    codes = 0.3 * torch.randn(200, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + far
+    memory = MixtureMemory(16, 2, 0.1, num_clusters=10, location_var=far**2)
+    init = memory.write(codes, num_steps=1, generator=torch.Generator().manual_seed(1)).state
+    double = memory.write(codes, init=init, num_steps=30, return_trace=True)
+    single = memory.write(codes.float(), init=init.to(torch.float32), num_steps=30, return_trace=True)
+    torch.testing.assert_close(single.trace.double(), double.trace, atol=0, rtol=0.01)
+    assert (single.trace.diff() > -5).all()
+
+
+def test_online_kanerva_stays_positive_definite_in_float32():
+    codes = torch.randn(3000, 8, generator=torch.Generator().manual_seed(0))
+    memory = KanervaMemory(8, 6, 1e-3)
+    state = memory.write(codes, generator=torch.Generator().manual_seed(0)).state
+    assert (torch.linalg.eigvalsh(state.U) > 0).all()

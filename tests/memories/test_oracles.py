@@ -260,3 +260,13 @@ def test_best_address_var_maximises_the_bound():
     ]
     assert joints[1] == max(joints)
     assert min(joints) < joints[1]
+
+
+def test_the_mean_of_a_tree_goes_by_its_counts():
+    tree = TreeMemory(6, 2, 0.5, num_segments=3, num_clusters=2)
+    state = random_state(tree, seed=4)
+    counts = torch.rand(8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    state = state.replace(counts=counts)
+    z = tree.sample(state, 200_000, generator=torch.Generator().manual_seed(1))
+    error = z.std(0) / 200_000**0.5
+    assert ((tree._mean_code(state) - z.mean(0)).abs() < 5 * error).all()

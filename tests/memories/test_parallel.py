@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mnemon import GaussianMemory
 from mnemon.memories import parallel
 from mnemon.memories.frames import Frames
 from tests.memories.cases import C, cases, close, episode, num_items, start
@@ -58,3 +59,33 @@ def test_an_error_in_a_thread_reaches_the_caller(case, two_threads):
     broken = init.replace(R=init.R.index_fill(0, torch.tensor([8]), torch.nan))
     with pytest.raises(ValueError, match="NaN"):
         case.memory.write(codes, init=broken, num_steps=1)
+
+
+def test_learned_hyperparameters_and_priors_keep_their_gradients(two_threads):
+    codes = episode(9, 12)
+    init = GaussianMemory(C, 3).write(codes, num_steps=1, generator=torch.Generator().manual_seed(0)).state
+    for name in ("noise_var", "slot_var"):
+        gradients = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            value = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+            memory = GaussianMemory(C, 3, **{name: value})
+            joint = memory.terms(codes, memory.write(codes, init=init, num_steps=3)).joint.sum()
+            gradients.append(torch.autograd.grad(joint, value)[0])
+        torch.testing.assert_close(*gradients)
+    prior = init.replace(R=init.R.clone().requires_grad_())
+    assert GaussianMemory(C, 3).write(codes, prior=prior, init=init, num_steps=2).state.R.requires_grad
+
+
+def test_forward_mode_keeps_its_tangent(two_threads):
+    memory = GaussianMemory(C, 3)
+    codes = episode(9, 12)
+    init = memory.write(codes, num_steps=1).state
+
+    def bound(z):
+        return memory.terms(z, memory.write(z, init=init, num_steps=2)).joint.sum()
+
+    _, tangent = torch.func.jvp(bound, (codes,), (torch.ones_like(codes),))
+    step = 1e-5
+    difference = (bound(codes + step) - bound(codes - step)) / (2 * step)
+    torch.testing.assert_close(tangent, difference, rtol=1e-5, atol=1e-5)

@@ -153,3 +153,23 @@ def test_gpu_equals_cpu_and_its_file_loads_on_cpu(case, tmp_path):
     loaded = type(cpu.state).load(tmp_path / "memory.safetensors")
     assert loaded.R.device.type == "cpu"
     close(cpu.state, loaded, 1e-8)
+
+
+@cases(lambda case: case.rises)
+def test_vmap_with_mask_and_tolerance(case):
+    codes = episode(3, num_items(case))
+    mask = torch.ones(codes.shape[:-1], dtype=torch.bool)
+    mask[1, 2] = False
+    init = start(case, codes)
+
+    def write(z, mask, init):
+        return case.memory.write(z, init=init, mask=mask, num_steps=30, tol=1e-2).state
+
+    close(vmap(write)(codes, mask, init), write(codes, mask, init))
+
+
+def test_vmap_of_a_masked_start():
+    codes, mask = episode(3, 9), torch.ones(3, 9, dtype=torch.bool)
+    memory = MixtureMemory(6, 2, num_clusters=3)
+    state = vmap(lambda z, m: memory.write(z, mask=m).state, randomness="different")(codes, mask)
+    assert state.batch_shape == (3,)

@@ -62,3 +62,8 @@ def test_it_is_deterministic_and_leaves_the_memory_alone():
     first, second = choose_variances(memory, codes), choose_variances(memory, codes)
     assert (first.noise_var, first.slot_var) == (second.noise_var, second.slot_var)
     assert memory.noise_var == 1.0
+
+
+def test_codes_without_noise_stop_at_the_smallest_variance():
+    chosen = choose_variances(CategoricalMemory(6, 2), torch.ones(9, 6, dtype=torch.float64))
+    assert 1e-8 <= chosen.noise_var < 1e-6
