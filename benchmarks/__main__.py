@@ -1,10 +1,10 @@
-"""`python -m benchmarks [write] [mixture] [growth]`: all of them without a name."""
+"""`python -m benchmarks [write] [sweep] [growth] [mixture]`: all of them without a name."""
 
 import sys
 
-from benchmarks import growth, mixture, write
+from benchmarks import growth, mixture, sweep, write
 
-ALL = {"write": write.main, "mixture": mixture.main, "growth": growth.main}
+ALL = {"write": write.main, "sweep": sweep.main, "growth": growth.main, "mixture": mixture.main}
 
 for name in sys.argv[1:] or ALL:
     if name not in ALL:

@@ -1,4 +1,4 @@
-"""MixtureMemory against scikit-learn's mixtures and factor analysis: held-out density, and time per sweep.
+"""MixtureMemory against scikit-learn's mixtures and factor analysis: held-out density.
 
 Data: scikit-learn's digits / 16, projected on the first 32 principal components of the training points. Every
 method's hyperparameters are chosen by cross-validation on the training points. Density is plug-in at the
@@ -11,7 +11,7 @@ import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from statistics import mean, median, stdev
+from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.model_selection import KFold
 
-from benchmarks.common import alternate, store
+from benchmarks.common import store
 from mnemon import MixtureMemory
 from mnemon.memories.variances import choose_variances
 
@@ -98,35 +98,9 @@ def densities(num_train: int, split: int) -> list[dict[str, Any]]:
     return rows
 
 
-def time_per_sweep() -> dict[str, Any]:
-    """Ten components, 1,400 points, float64 on both sides: (time of 40 sweeps - time of 10) / 30."""
-    data = load_digits().data / 16
-    codes = PCA(COMPONENTS, svd_solver="full").fit_transform(data[:1400])
-    tensor = torch.from_numpy(codes)
-    memory = MixtureMemory(COMPONENTS, 6, 0.03, 0.05, num_clusters=10, location_var=0.1)
-    init = memory.write(tensor, num_steps=1, generator=torch.Generator().manual_seed(0)).state
-
-    def ours(sweeps: int) -> Callable[[], Any]:
-        return lambda: memory.write(tensor, init=init, num_steps=sweeps)
-
-    def theirs(sweeps: int) -> Callable[[], Any]:
-        settings = {"covariance_type": "full", "init_params": "random_from_data", "tol": 0, "random_state": 0}
-        return lambda: BayesianGaussianMixture(n_components=10, max_iter=sweeps, **settings).fit(codes)
-
-    per_sweep = {}
-    for name, make in (("mnemon", ours), ("sklearn", theirs)):  # not in turns: their thread pools spin on
-        seconds = {n: median(alternate({"call": make(n)}, 25)["call"]) for n in (10, 40)}
-        per_sweep[name] = 1e3 * (seconds[40] - seconds[10]) / 30
-    return {"ms_per_sweep": per_sweep, "ratio": per_sweep["sklearn"] / per_sweep["mnemon"], "num_slots": 6}
-
-
 def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     warnings.simplefilter("ignore", RuntimeWarning)
-    speed = time_per_sweep()
-    print("time per sweep, 10 components, 1,400 digits, 32 dimensions, float64:")
-    print("  mnemon {mnemon:.3f} ms, sklearn full covariance {sklearn:.3f} ms".format(**speed["ms_per_sweep"]), end="")
-    print(f": {speed['ratio']:.1f} times faster")
     torch.set_num_threads(1)  # small problems: more threads only wait for each other
     rows: list[dict[str, Any]] = []
     for num_train in SIZES:
@@ -139,4 +113,4 @@ def main() -> None:
             found = [row for row in rows if row["method"] == name and row["num_train"] == num_train]
             values, settings = [row["density"] for row in found], [row["setting"] for row in found]
             print(f"  {name:38s} {mean(values):7.2f} +- {stdev(values):.2f} nats  {settings[0]}")
-    store("mixture", speed=speed, rows=rows, dimensions=COMPONENTS, splits=SPLITS, folds=FOLDS, seed=0)
+    store("mixture", rows=rows, dimensions=COMPONENTS, splits=SPLITS, folds=FOLDS, seed=0)
