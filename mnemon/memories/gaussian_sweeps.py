@@ -154,7 +154,7 @@ class SpanSweeps:
 
     After an update, U = N^-1 and R = U mu_w Z, so the next address follows from N, mu_w and the Gram matrix
     G = Z Z'; the codes themselves are needed only to write R down at the end. Codes and slots are measured in
-    units of the noise, z / sigma and M / sigma, where s2 = 1. Below, Q = mu_w G mu_w'.
+    units of the noise, z / sigma and M / sigma, where s2 = 1.
     """
 
     def __init__(self, memory: LatentMemory, frames: Frames, prior: GaussianState, start: GaussianState) -> None:
@@ -168,13 +168,12 @@ class SpanSweeps:
         self.n = frames.total[..., None, None]
         squares = frames.count(self.gram.diagonal(dim1=-2, dim2=-1)).sum(-1)
         self.constant = frames.count(frames.constant(memory.noise_var)).sum(-1) - 0.5 * squares
-        self.readdress = self._readdress if _is_tame(memory) else self._readdress_carefully
 
     def start(self) -> SpanCarry | None:
         return None
 
     def sweep(self, carry: SpanCarry | None, want_bound: bool) -> tuple[SpanCarry, Tensor | None]:
-        Sigma_w, mu_w = self._first_address() if carry is None else self.readdress(carry)
+        Sigma_w, mu_w = self._first_address() if carry is None else self._readdress(carry)
         counted = self._count(mu_w)
         N = self.prior_precision + torch.addcmul(counted @ mu_w.mT, Sigma_w, self.n)
         new = SpanCarry(mu_w, Sigma_w, N)
@@ -186,15 +185,8 @@ class SpanSweeps:
         return Sigma_w, Sigma_w @ (R @ self.codes.mT)
 
     def _readdress(self, carry: SpanCarry) -> tuple[Tensor, Tensor]:
-        """Sigma_w = (I + R R' + C U)^-1 = N (N^2 + C N + Q)^-1 N: one inverse, where U would take a second."""
-        counted, N = self._count(carry.mu_w), carry.N
-        projected = counted @ self.gram
-        inverse, _ = spd_inverse(torch.add(projected @ counted.mT + N @ N, N, alpha=self.C))
-        left = N @ inverse
-        return left @ N, left @ projected
-
-    def _readdress_carefully(self, carry: SpanCarry) -> tuple[Tensor, Tensor]:
-        """The same through U: N may be ill-conditioned, and N^2 would be the square of that."""
+        """Sigma_w = (I + R R' + C U)^-1. (N (N^2 + C N + mu_w G mu_w')^-1 N would save U's inverse, but its
+        condition number is a square; float32 cannot afford that.)"""
         U, _, RR, RZ = self._slots(carry)
         Sigma_w, _ = spd_inverse(self.eye + torch.add(RR, U, alpha=self.C))
         return Sigma_w, Sigma_w @ RZ
@@ -225,9 +217,3 @@ class SpanSweeps:
         R = U @ self._count(carry.mu_w) @ self.codes
         state = GaussianState.from_slots(lg.Slots(R * self.sigma, U * self.s2))
         return state, GaussianAddress(carry.mu_w.mT, carry.Sigma_w)
-
-
-def _is_tame(memory: LatentMemory) -> bool:
-    """Whether N >= s2 / slot_var keeps away from 0, so that float32 can afford N^2."""
-    noise_var, slot_var = memory.noise_var, memory.slot_var
-    return isinstance(noise_var, int | float) and isinstance(slot_var, int | float) and slot_var <= 4 * noise_var

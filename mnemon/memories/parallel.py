@@ -49,12 +49,17 @@ def write_parts(
         with torch.no_grad():
             return write(frames.map(lambda t: t[part]), prior[part] if own_prior else prior, start[part])
 
-    return list(_pool(os.getpid(), parts).map(run, whole.chunk(parts)))
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # the parts are the parallelism: teams within teams would wait for each other
+    try:
+        return list(_pool(os.getpid(), parts).map(run, whole.chunk(parts)))
+    finally:
+        torch.set_num_threads(before)
 
 
 @functools.cache
 def _pool(process: int, size: int) -> ThreadPoolExecutor:
-    """Threads are kept: each brings a team of OpenMP threads with it. A forked process makes its own."""
+    """Threads are kept, with the one core they started on. A forked process makes its own."""
     return ThreadPoolExecutor(size, thread_name_prefix="mnemon-write")
 
 
