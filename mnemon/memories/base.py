@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_broadcast, check_codes, check_mean, check_positive, check_size, check_steps
+from mnemon.core.checks import check_mean, check_positive, check_size, check_steps
 from mnemon.core.episode import Codes
 from mnemon.core.protocol import Bound, Terms
 from mnemon.core.state import STATIC, Record, State
+from mnemon.memories.fitting import check_address, fit_state, read_frames
 from mnemon.memories.frames import Frames
 from mnemon.memories.parallel import join, num_parts, write_parts
 from mnemon.memories.sweeps import Sweeps, ascend
@@ -119,9 +120,9 @@ class LatentMemory(ABC):
         self._check_write(steps, chunk_size)
         frames = Frames.gather("write", codes, self.code_dim, mask, weights)
         if prior is not None:
-            prior = self._fit_state("write: prior", prior, frames)
+            prior = fit_state(self, "write: prior", prior, frames)
         if init is not None and not isinstance(init, str):
-            init = self._fit_state("write: init", init, frames)
+            init = fit_state(self, "write: init", init, frames)
         self = self._sized_for(num_clusters, prior, init)
         base = self._prior_like(frames) if prior is None else prior
         if isinstance(init, State):
@@ -145,7 +146,7 @@ class LatentMemory(ABC):
 
     def address(self, state: Any, codes: Tensor | Codes) -> Any:
         """E step: q(y_t) of every code under a state. Shapes: codes (*B, T, C)"""
-        state, frames = self._read_frames("address", state, codes)
+        state, frames = read_frames(self, "address", state, codes)
         return self._address(state, frames.mean)
 
     def update(
@@ -159,9 +160,9 @@ class LatentMemory(ABC):
     ) -> Any:
         """M step: q(memory) given the addresses of all codes. Shapes: codes (*B, T, C)"""
         frames = Frames.gather("update", codes, self.code_dim, mask, weights)
-        self._check_address("update", address, frames)
+        check_address(self, "update", address, frames)
         self = self._sized_for(None, address)
-        prior = self._prior_like(frames) if prior is None else self._fit_state("update: prior", prior, frames)
+        prior = self._prior_like(frames) if prior is None else fit_state(self, "update: prior", prior, frames)
         return self._update(address, frames, prior)
 
     def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
@@ -176,10 +177,10 @@ class LatentMemory(ABC):
             raise ValueError(f"terms: expected what write returned, got a {type(written).__name__}")
         present = None if written.counts is None else written.counts > 0
         frames = Frames.gather("terms", codes, self.code_dim, present, written.counts)
-        state = self._fit_state("terms: state", written.state, frames)
+        state = fit_state(self, "terms: state", written.state, frames)
         self = self._sized_for(None, state)
         if written.address is not None:
-            self._check_address("terms", written.address, frames)
+            check_address(self, "terms", written.address, frames)
             square, address_kl = self._misfit(state, frames.mean, written.address)
         else:
             pieces = [chunk.mean for chunk in frames.chunks(written.chunk_size)]
@@ -199,7 +200,7 @@ class LatentMemory(ABC):
         Shapes: (*B, Q, C) -> (*B, Q, C)
         """
         check_size("steps", steps)
-        state, frames = self._read_frames("recall", state, codes, observed)
+        state, frames = read_frames(self, "recall", state, codes, observed)
         cue = frames.mean
         if observed is None:
             for _ in range(steps):
@@ -222,12 +223,12 @@ class LatentMemory(ABC):
 
     def explain(self, state: Any, codes: Tensor | Codes, *, generator: torch.Generator | None = None) -> Explanation:
         """Draw q(y_t) of every code: the pieces of an importance-weighted bound. Shapes: codes (*B, T, C)"""
-        state, frames = self._read_frames("explain", state, codes)
+        state, frames = read_frames(self, "explain", state, codes)
         return self._explain(state, frames.mean, generator)
 
     def log_likelihood(self, state: Any, codes: Tensor | Codes) -> Bound:
         """Bound on log p(z_t | memory) with the addresses inferred anew. Shapes: (*B, Q, C) -> (*B, Q)"""
-        state, frames = self._read_frames("log_likelihood", state, codes)
+        state, frames = read_frames(self, "log_likelihood", state, codes)
         return Bound(self._scores(state, frames.mean) + frames.constant(self.noise_var))
 
     def log_density(self, state: Any, codes: Tensor) -> Tensor:
@@ -236,7 +237,7 @@ class LatentMemory(ABC):
             raise ValueError(
                 "log_density: expected observed vectors, got Codes; pass codes.mean, or use log_likelihood"
             )
-        state, frames = self._read_frames("log_density", state, codes)
+        state, frames = read_frames(self, "log_density", state, codes)
         return self._density_scores(state, frames.mean) + frames.constant(self.noise_var)
 
     # -- hooks: what each memory defines -----------------------------------------------------------
@@ -316,77 +317,3 @@ class LatentMemory(ABC):
         """R0 as a tensor. Shapes: -> (K, C)"""
         mean = torch.as_tensor(self.slot_mean, dtype=dtype, device=device)
         return mean.expand(self.num_slots, self.code_dim)
-
-    def _read_frames(
-        self, where: str, state: Any, codes: Tensor | Codes, observed: Tensor | None = None
-    ) -> tuple[Any, Frames]:
-        """Check a state and the codes to be read through it, and bring both to one batch shape."""
-        self._check_state(where, state)
-        mean = codes.mean if isinstance(codes, Codes) else codes
-        check_codes(where, mean, self.code_dim)
-        if observed is not None:
-            check_broadcast(f"{where}: observed", observed, mean.shape)
-            codes = torch.where(observed.bool(), mean, 0.0)  # absent entries may hold anything, also NaN
-        frames = Frames.gather(where, codes, self.code_dim)
-        try:
-            leading = torch.broadcast_shapes(state.batch_shape, frames.batch_shape)
-        except RuntimeError:
-            raise ValueError(
-                f"{where}: expected codes for a state of batch {tuple(state.batch_shape)}, got {tuple(mean.shape)}; "
-                "index the state, or give every episode its own cues"
-            ) from None
-        frames = frames.expand(leading)
-        return self._fit_state(where, state, frames), frames
-
-    def _fit_state(self, where: str, state: Any, frames: Frames) -> Any:
-        """Check that a state is this memory's and fits the frames, and give it their batch shape."""
-        self._check_state(where, state)
-        leading = next(iter(state.tensors().values()))
-        if leading.dtype != frames.mean.dtype:
-            raise ValueError(
-                f"{where}: expected codes of the state's dtype {leading.dtype}, got {frames.mean.dtype}; "
-                f"convert with state.to({frames.mean.dtype})"
-            )
-        if state.batch_shape == frames.batch_shape:
-            return state
-        try:
-            return state.expand(frames.batch_shape)
-        except RuntimeError:
-            raise ValueError(
-                f"{where}: expected a state for episodes of batch {tuple(frames.batch_shape)}, got one of batch "
-                f"{tuple(state.batch_shape)}; index it, or give it a batch dimension with state[None]"
-            ) from None
-
-    def _check_address(self, where: str, address: Any, frames: Frames) -> None:
-        if type(address) is not self.address_class:
-            raise ValueError(
-                f"{where}: expected a {self.address_class.__name__}, got a {type(address).__name__}; "
-                "use the memory that made this address"
-            )
-        per_item = next(iter(address.tensors().values()))
-        depth = len(address.batch_shape)
-        if per_item.shape[depth] != frames.num_items:
-            raise ValueError(
-                f"{where}: expected addresses of {frames.num_items} items, got {per_item.shape[depth]}; "
-                "pass the codes that were written"
-            )
-
-
-def unknown_start(init: str, known: tuple[str, ...]) -> ValueError:
-    return ValueError(f"init: expected a state or one of {', '.join(known)}; got {init!r}")
-
-
-def check_event_shapes(where: str, state: Any, kind: type[State], shapes: dict[str, tuple[int, ...]]) -> None:
-    """A state belongs to a memory when its class and the shapes of its tensors do."""
-    if type(state) is not kind:
-        raise ValueError(
-            f"{where}: expected a {kind.__name__}, got a {type(state).__name__}; use the memory that wrote this state"
-        )
-    for name, shape in shapes.items():
-        tensor = getattr(state, name)
-        if tensor is None or tuple(tensor.shape[tensor.ndim - len(shape) :]) != shape:
-            got = None if tensor is None else tuple(tensor.shape)
-            raise ValueError(
-                f"{where}: expected {name} (*B, {', '.join(map(str, shape))}), got {got}; "
-                "this state was written by a memory of another size"
-            )

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from mnemon.core.state import State, rank
 from mnemon.distributions.categorical import categorical_kl, draw_category
-from mnemon.memories.base import Explanation, LatentMemory, check_event_shapes, unknown_start
+from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.fitting import check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.seeding import pick_kmeans, pick_random
 from mnemon.memories.sweeps import ItemSweeps, Sums, Sweeps

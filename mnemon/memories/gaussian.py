@@ -17,7 +17,8 @@ from torch import Tensor
 from mnemon.core.checks import check_mean, check_positive
 from mnemon.core.state import State
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import Explanation, LatentMemory, check_event_shapes, unknown_start
+from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.fitting import check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.gaussian_sweeps import GaussianAddress, GaussianState, ScatterSweeps, SpanSweeps
 from mnemon.memories.sweeps import Sweeps

@@ -19,7 +19,8 @@ from mnemon.core.linalg import safe_cholesky, spd_inverse
 from mnemon.core.state import Record, State, rank
 from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import Explanation, LatentMemory, check_event_shapes, unknown_start
+from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.fitting import check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.sweeps import Sweeps
 

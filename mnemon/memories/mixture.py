@@ -19,7 +19,8 @@ from mnemon.core.checks import check_mean, check_positive, check_size, holds
 from mnemon.core.state import Record, State, rank
 from mnemon.distributions.categorical import categorical_kl
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import Explanation, LatentMemory, check_event_shapes, unknown_start
+from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.fitting import check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.seeding import pick_kmeans, pick_random
 from mnemon.memories.sweeps import ItemSweeps, Sweeps

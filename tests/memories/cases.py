@@ -69,7 +69,7 @@ def start(case: Case, codes: torch.Tensor, seed: int = 1):
     return case.memory.write(codes, num_steps=1, generator=generator).state
 
 
-def close(left, right, tol: float = 1e-10) -> None:
+def assert_close(left, right, tol: float = 1e-10) -> None:
     """Equal in every tensor of two records."""
     assert left.tensors().keys() == right.tensors().keys()
     for name, tensor in left.tensors().items():

@@ -5,7 +5,7 @@ import torch
 
 from mnemon import Codes, State
 from mnemon.memories.base import Written
-from tests.memories.cases import C, cases, close, episode, num_items, start
+from tests.memories.cases import C, assert_close, cases, episode, num_items, start
 
 BATCHES = [(), (2,), (2, 3)]
 
@@ -40,8 +40,8 @@ def test_batch_equals_loop(case):
             alone = case.memory.write(
                 codes[i, j], init=init[i, j], mask=mask[i, j], num_steps=case.num_steps, return_trace=True
             )
-            close(batched.state[i, j], alone.state)
-            close(batched.address[i, j], alone.address)
+            assert_close(batched.state[i, j], alone.state)
+            assert_close(batched.address[i, j], alone.address)
             torch.testing.assert_close(batched.trace[:, i, j], alone.trace, atol=1e-10, rtol=1e-10)
 
 
@@ -58,7 +58,7 @@ def test_batch_equals_loop_when_stopped_by_tolerance(case):
         gains = alone.trace.diff(dim=0) / codes.shape[-2]
         assert gains[-1] < 1e-3
         assert (gains[:-1] >= 1e-3).all()
-        close(batched.state[i], alone.state)
+        assert_close(batched.state[i], alone.state)
     assert case.name == "categorical" or len(lengths) > 1  # else this test would show nothing
 
 
@@ -69,7 +69,7 @@ def test_order_of_items_does_not_matter(case):
     init = start(case, codes)
     left = case.memory.write(codes, init=init, num_steps=case.num_steps)
     right = case.memory.write(codes[order], init=init, num_steps=case.num_steps)
-    close(left.state, right.state)
+    assert_close(left.state, right.state)
 
 
 @cases()
@@ -81,7 +81,7 @@ def test_masked_item_is_absent_item(case):
     init = start(case, codes)
     left = case.memory.write(spoiled, init=init, mask=mask, num_steps=case.num_steps)
     right = case.memory.write(codes[mask], init=init, num_steps=case.num_steps)
-    close(left.state, right.state)
+    assert_close(left.state, right.state)
     joint = case.memory.terms(spoiled, left).joint
     torch.testing.assert_close(joint, case.memory.terms(codes[mask], right).joint, atol=1e-9, rtol=1e-10)
 
@@ -95,7 +95,7 @@ def test_weight_of_two_is_the_item_twice(case):
     init = start(case, codes)
     left = case.memory.write(codes, init=init, weights=weights, num_steps=case.num_steps, return_trace=True)
     right = case.memory.write(twice, init=init, num_steps=case.num_steps, return_trace=True)
-    close(left.state, right.state)
+    assert_close(left.state, right.state)
     torch.testing.assert_close(left.trace, right.trace, atol=1e-9, rtol=1e-10)
     per_frame = case.memory.terms(codes, left).per_frame
     torch.testing.assert_close(per_frame, case.memory.terms(twice, right).per_frame, atol=1e-10, rtol=1e-10)
@@ -111,7 +111,7 @@ def test_online_kanerva_weight_is_an_item_of_less_noise():
     address = memory.address(init, codes)
     weighted = memory.write(codes, init=init, prior=init, weights=torch.tensor([3.0], dtype=torch.float64))
     thrice = memory.update(type(address)(address.w.expand(3, -1)), codes.expand(3, -1), prior=init)
-    close(weighted.state, thrice)
+    assert_close(weighted.state, thrice)
 
 
 @cases()
@@ -140,7 +140,7 @@ def test_rotating_codes_rotates_the_memory(case):
     init = memory.write(codes, num_steps=1, generator=generator).state
     left = memory.write(codes, init=init, num_steps=case.num_steps).state
     right = memory.write(rotate_code(codes), init=rotate_state(init), num_steps=case.num_steps).state
-    close(rotate_state(left), right, 1e-9)
+    assert_close(rotate_state(left), right, 1e-9)
 
 
 @cases(lambda case: case.chunks)
@@ -151,7 +151,7 @@ def test_chunks_give_the_same_state(case):
     options = {"init": init, "weights": weights, "num_steps": case.num_steps, "return_trace": True}
     whole = case.memory.write(codes, **options)
     pieces = case.memory.write(codes, **options, chunk_size=4)
-    close(whole.state, pieces.state)
+    assert_close(whole.state, pieces.state)
     torch.testing.assert_close(whole.trace, pieces.trace, atol=1e-9, rtol=1e-10)
     assert pieces.address is None
     # without a kept address the codes are addressed anew under the final state, which can only help
@@ -173,8 +173,8 @@ def test_update_of_address_is_one_sweep(case):
     codes = episode(2, num_items(case))
     state = start(case, codes)
     swept = case.memory.write(codes, init=state, num_steps=1)
-    close(case.memory.update(case.memory.address(state, codes), codes), swept.state)
-    close(case.memory.address(state, codes), swept.address)
+    assert_close(case.memory.update(case.memory.address(state, codes), codes), swept.state)
+    assert_close(case.memory.address(state, codes), swept.address)
 
 
 @cases()
@@ -218,7 +218,7 @@ def test_bayes_in_two_parts_is_bayes_at_once(case):
     halves = [address.replace(**{n: t[part] for n, t in take.items()}) for part in (slice(0, 3), slice(3, 8))]
     at_once = case.memory.update(address, codes)
     first = case.memory.update(halves[0], codes[:3])
-    close(case.memory.update(halves[1], codes[3:], prior=first), at_once)
+    assert_close(case.memory.update(halves[1], codes[3:], prior=first), at_once)
 
 
 @cases()
@@ -340,8 +340,8 @@ def test_a_start_without_batch_serves_a_batch(case):
     written = case.memory.write(codes, init=init, num_steps=1)
     assert written.state.batch_shape == (3,)
     alone = case.memory.write(codes[2], init=init, num_steps=1)
-    close(written.state[2], alone.state)
-    close(written.address[2], alone.address)
+    assert_close(written.state[2], alone.state)
+    assert_close(written.address[2], alone.address)
 
 
 @cases(lambda case: case.chunks)
@@ -350,4 +350,4 @@ def test_terms_after_chunks_go_by_chunks(case):
     init = start(case, codes)
     written = case.memory.write(codes, init=init, num_steps=2, chunk_size=4)
     whole = case.memory.terms(codes, written.replace(chunk_size=None))
-    close(case.memory.terms(codes, written), whole)
+    assert_close(case.memory.terms(codes, written), whole)

@@ -6,7 +6,7 @@ import torch
 from mnemon import GaussianMemory
 from mnemon.memories import parallel
 from mnemon.memories.frames import Frames
-from tests.memories.cases import C, cases, close, episode, num_items, start
+from tests.memories.cases import C, assert_close, cases, episode, num_items, start
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def test_threads_change_nothing(case, two_threads):
     threaded = case.memory.write(codes, **options)
     torch.set_num_threads(1)
     alone = case.memory.write(codes, **options)
-    close(threaded.state, alone.state)
-    close(threaded.address, alone.address)
+    assert_close(threaded.state, alone.state)
+    assert_close(threaded.address, alone.address)
     torch.testing.assert_close(threaded.trace, alone.trace)
 
 
@@ -38,7 +38,7 @@ def test_a_prior_per_episode_is_dealt_out_too(case, two_threads):
     codes = episode(9, num_items(case))
     prior = start(case, codes)
     batched = case.memory.write(codes, prior=prior, num_steps=2)
-    close(batched.state[7], case.memory.write(codes[7], prior=prior[7], num_steps=2).state)
+    assert_close(batched.state[7], case.memory.write(codes[7], prior=prior[7], num_steps=2).state)
 
 
 @cases(lambda case: case.name == "gaussian")

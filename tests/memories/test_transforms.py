@@ -5,7 +5,7 @@ import torch
 from torch.func import grad, vmap
 
 from mnemon import Codes, GaussianMemory, KanervaMemory, MixtureMemory
-from tests.memories.cases import cases, close, episode, num_items, start
+from tests.memories.cases import assert_close, cases, episode, num_items, start
 
 
 @cases()
@@ -85,7 +85,7 @@ def test_compiled_write_equals_eager(case):
         if isinstance(left, torch.Tensor):
             torch.testing.assert_close(left, right)
         else:
-            close(left, right)
+            assert_close(left, right)
 
 
 def test_inductor_compiles_a_write_with_its_backward():
@@ -125,7 +125,7 @@ def test_vmap_equals_batch(case):
 
     state, joint = vmap(write)(codes, init)
     expected_state, expected_joint = write(codes, init)
-    close(state, expected_state)
+    assert_close(state, expected_state)
     torch.testing.assert_close(joint, expected_joint)
 
 
@@ -148,11 +148,11 @@ def test_gpu_equals_cpu_and_its_file_loads_on_cpu(case, tmp_path):
     init = start(case, codes)
     cpu = case.memory.write(codes, init=init, num_steps=case.num_steps)
     gpu = case.memory.write(codes.cuda(), init=init.to("cuda"), num_steps=case.num_steps)
-    close(cpu.state, gpu.state.to("cpu"), 1e-8)
+    assert_close(cpu.state, gpu.state.to("cpu"), 1e-8)
     gpu.state.save(tmp_path / "memory.safetensors")
     loaded = type(cpu.state).load(tmp_path / "memory.safetensors")
     assert loaded.R.device.type == "cpu"
-    close(cpu.state, loaded, 1e-8)
+    assert_close(cpu.state, loaded, 1e-8)
 
 
 @cases(lambda case: case.rises)
@@ -165,7 +165,7 @@ def test_vmap_with_mask_and_tolerance(case):
     def write(z, mask, init):
         return case.memory.write(z, init=init, mask=mask, num_steps=30, tol=1e-2).state
 
-    close(vmap(write)(codes, mask, init), write(codes, mask, init))
+    assert_close(vmap(write)(codes, mask, init), write(codes, mask, init))
 
 
 def test_vmap_of_a_masked_start():
