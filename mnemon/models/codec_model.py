@@ -34,6 +34,10 @@ class CodecModel(MemoryModel):
     def _log_weight(self, state: Any, x: Tensor, generator: torch.Generator | None) -> Tensor:
         """One draw of log p(x, latents | memory) / q(latents). Shapes: (*B, Q, *X) -> (*B, Q)"""
 
+    def _present(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Masked images may hold anything, also NaN, which would spread through the gradient: blank them."""
+        return x if mask is None else torch.where(mask.reshape(mask.shape + (1,) * len(self.codec.image_shape)), x, 0.0)
+
     def read(
         self,
         state: Any,

@@ -78,7 +78,7 @@ class MemoryVAE(CodecModel):
     ) -> Any:
         self.codec.check("write", x)
         return self.memory.write(
-            self._codes(x, mask),
+            self._codes(self._present(x, mask)),
             prior=prior,
             mask=mask,
             weights=weights,
@@ -100,7 +100,8 @@ class MemoryVAE(CodecModel):
         generator: torch.Generator | None = None,
     ) -> Terms:
         self.codec.check("terms", x)
-        codes = self._codes(x, mask)
+        x = self._present(x, mask)
+        codes = self._codes(x)
         written = self.memory.write(
             codes, mask=mask if write_mask is None else write_mask, num_steps=self.num_steps, generator=generator
         )
@@ -110,14 +111,9 @@ class MemoryVAE(CodecModel):
             expected = self.memory.recall(written.state, codes)
             codes = self.regulariser(codes, expected)
         parts = self.memory.terms(codes, written)
-        reconstruction = self.codec.log_prob(codes.rsample(generator), x)
-        if mask is not None:
-            reconstruction = torch.where(mask, reconstruction, 0.0)
-        return parts.replace(reconstruction=reconstruction)
+        return parts.replace(reconstruction=self.codec.log_prob(codes.rsample(generator), x))
 
-    def _codes(self, x: Tensor, mask: Tensor | None = None) -> Codes:
-        if mask is not None:  # masked images may hold anything, also NaN
-            x = torch.where(mask.reshape(mask.shape + (1,) * len(self.codec.image_shape)), x, 0.0)
+    def _codes(self, x: Tensor) -> Codes:
         codes = self.codec.encode(x)
         return codes.to(torch.float32) if codes.mean.dtype in (torch.bfloat16, torch.float16) else codes
 

@@ -56,6 +56,7 @@ class VAE(CodecModel):
         generator: torch.Generator | None = None,
     ) -> Terms:
         self.codec.check("terms", x)
+        x = self._present(x, mask)
         codes = self.codec.encode(x)
         prior = DiagonalGaussian(torch.zeros_like(codes.mean), torch.ones_like(codes.std))
         code_kl = DiagonalGaussian(codes.mean, codes.std).kl(prior)

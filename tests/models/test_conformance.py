@@ -220,3 +220,14 @@ def test_training_learns():
         optimizer.step()
         values.append(-loss.item())
     assert values[-1] > values[0] + 50
+
+
+@models()
+def test_masked_images_reach_neither_bound_nor_gradient(name):
+    model, x = MODELS[name]().train(), images(2, 5)
+    mask = torch.tensor([[True] * 5, [True, True, True, True, False]])
+    spoiled = torch.where(mask[..., None, None, None], x, torch.nan)
+    joint = model.terms(spoiled, mask=mask, generator=seeded()).joint
+    assert joint.isfinite().all()
+    joint.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
