@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import mnemon
+from mnemon.commands import evaluate, memory, train
+from mnemon.commands.common import Json, Out, Quiet, Seed, make_console, make_folder
 
 app = typer.Typer(
     help="Generative memories: write a few examples in one pass; recall, generate and score from them.",
@@ -22,11 +23,15 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Benchmarks that write results files.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
-
-Out = Annotated[Path, typer.Option(help="Folder for what the command writes; made if absent.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Seed = Annotated[int, typer.Option(help="Seed of every random draw.", min=0)]
+app.command()(train.train)
+app.command(name="eval")(evaluate.evaluate)
+app.command()(evaluate.figures)
+app.command()(memory.write)
+app.command()(memory.read)
+app.command()(memory.sample)
+app.command()(memory.score)
+app.command()(train.presets)
+app.add_typer(train.data_app, name="data")
 
 
 def _version(show: bool) -> None:
@@ -54,8 +59,8 @@ def demo(out: Out = Path("out/demo"), seed: Seed = 0, quiet: Quiet = False, as_j
     """
     from mnemon import demo as digits_demo
 
-    console = _console(quiet or as_json)
-    _make_folder(out)
+    console = make_console(quiet or as_json)
+    make_folder(out)
     with console.status("choosing the variances and writing the memory"):
         report = digits_demo.run(out, seed)
     if as_json:
@@ -98,8 +103,8 @@ def synthetic(
     from mnemon.evaluation import results
     from mnemon.evaluation import synthetic as grid
 
-    console = _console(quiet or as_json)
-    _make_folder(out)
+    console = make_console(quiet or as_json)
+    make_folder(out)
     slots, dims = (grid.QUICK_SLOTS, grid.QUICK_CODE_DIMS) if quick else (grid.SLOTS, grid.CODE_DIMS)
     cells = track(
         grid.score_grid(slots, dims, seed),
@@ -145,14 +150,3 @@ def _bounds_table(scores: Any) -> Table:
         row = [f"{bound:.{1 if bound > -1000 else 0}f}" for bound in bounds]
         table.add_row(str(num_slots), str(code_dim), *row)
     return table
-
-
-def _console(silent: bool) -> Console:
-    return Console(quiet=silent)
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise typer.BadParameter(f"cannot make the folder {out}: {error.strerror}", param_hint="--out") from error

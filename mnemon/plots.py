@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
 
 from mnemon.core.state import atomic_path
 
@@ -48,8 +51,8 @@ def heatmaps(panels: Mapping[str, Mapping[tuple[int, int], float]], *, columns: 
 
 
 def image_rows(axis: Any, rows: Sequence[tuple[str, np.ndarray]], *, gap: float = 0.25) -> None:
-    """Rows of small grey images, each with its name at the left. Images (n, h, w) in [0, 1], ink is 1."""
-    height, width = rows[0][1].shape[1:]
+    """Rows of small images, each with its name at the left. Images (n, h, w) in [0, 1], ink is 1, or (n, h, w, 3)."""
+    height, width = rows[0][1].shape[1:3]
     count = max(len(images) for _, images in rows)
     for i, (name, images) in enumerate(rows):
         top = i * (1 + gap)
@@ -90,3 +93,47 @@ def curves(
     axis.set_ylabel(ylabel)
     axis.legend(frameon=False, fontsize=9)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def save_image(image: Tensor, path: Path) -> None:
+    """One image as it is, a pixel a pixel. Shapes: (C, H, W) in [0, 1]"""
+    pixels = _pixels(image[None])[0]
+    with atomic_path(path) as temporary:
+        Image.fromarray(pixels).save(temporary, format="PNG")
+
+
+def save_grid(images: Tensor, path: Path, *, scale: int = 2, gap: int = 2) -> None:
+    """Images side by side. Shapes: (n, C, H, W) in about a square, or (rows, columns, C, H, W)"""
+    if images.ndim == 4:
+        columns = max(1, round(len(images) ** 0.5))
+        rows = -(-len(images) // columns)
+        blank = images.new_ones((rows * columns - len(images), *images.shape[1:]))
+        images = torch.cat((images, blank)).unflatten(0, (rows, columns))
+    with atomic_path(path) as temporary:
+        Image.fromarray(tile(images, scale=scale, gap=gap)).save(temporary, format="PNG")
+
+
+def save_rows(rows: Mapping[str, Tensor], path: Path) -> None:
+    """Named rows of images as a figure. Shapes: (n, C, H, W) each"""
+    count = max(len(images) for images in rows.values())
+    figure = Figure(figsize=(1.6 + 0.62 * count, 0.75 * len(rows) + 0.2), layout="constrained")
+    image_rows(figure.subplots(), [(name, _pixels(images) / 255) for name, images in rows.items()])
+    save(figure, path)
+
+
+def tile(images: Tensor, *, scale: int = 2, gap: int = 2) -> np.ndarray:
+    """One picture of a table of images on white. Shapes: (rows, columns, C, H, W) -> uint8 (H', W') or (H', W', 3)"""
+    rows, columns = images.shape[:2]
+    pixels = _pixels(images.flatten(0, 1)).repeat(scale, axis=1).repeat(scale, axis=2)
+    height, width = pixels.shape[1:3]
+    sheet = np.full((rows * (height + gap) + gap, columns * (width + gap) + gap, *pixels.shape[3:]), 255, np.uint8)
+    for number, image in enumerate(pixels):
+        top, left = gap + number // columns * (height + gap), gap + number % columns * (width + gap)
+        sheet[top : top + height, left : left + width] = image
+    return sheet
+
+
+def _pixels(images: Tensor) -> np.ndarray:
+    """Shapes: (n, C, H, W) -> uint8 (n, H, W) or (n, H, W, 3)"""
+    array = (images.detach().cpu().float().clamp(0, 1) * 255).round().byte().numpy()
+    return array[:, 0] if array.shape[1] == 1 else array.transpose(0, 2, 3, 1)

@@ -16,10 +16,19 @@ def safe_cholesky(matrix: Tensor) -> Tensor:
     Shapes: (*B, K, K) -> (*B, K, K)
     """
     factor, info = torch.linalg.cholesky_ex(matrix)
+    if matrix.is_cuda and torch.cuda.is_current_stream_capturing():  # a graph can neither wait nor branch
+        return _cholesky_with_fixed_jitter(matrix, info)
     success = truth(info == 0)
     if success is None:  # compile and vmap cannot branch on values; this call raises by itself
         return torch.linalg.cholesky(matrix)
     return factor if success else _cholesky_with_jitter(matrix, info)
+
+
+def _cholesky_with_fixed_jitter(matrix: Tensor, info: Tensor) -> Tensor:
+    """The factor, of a matrix shifted by 1e-4 of its mean diagonal where `info` says that it failed."""
+    shift = 1e-4 * matrix.diagonal(dim1=-2, dim2=-1).abs().mean(-1) * (info != 0)
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    return torch.linalg.cholesky_ex(matrix + shift[..., None, None] * eye)[0]
 
 
 def _cholesky_with_jitter(matrix: Tensor, info: Tensor) -> Tensor:

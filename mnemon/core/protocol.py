@@ -118,3 +118,16 @@ class MemoryModel(nn.Module, ABC):
         generator: torch.Generator | None = None,
     ) -> Terms:
         """The parts of the bound for training. `write_mask`: write this subset only, score all."""
+
+    def auxiliary(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor | None:
+        """What training adds to the bound it maximises, and no bound ever contains; None where there is nothing.
+
+        Shapes: (*B, T, *X) -> (*B)
+        """
+        return None
+
+    def prior_state(self, batch_shape: tuple[int, ...] = ()) -> Any:
+        """The memory before anything was written, as a state: what log p(x) without an episode is asked of."""
+        raise ValueError(
+            f"prior_state: {type(self).__name__} has no memory before the first write; write an episode first"
+        )

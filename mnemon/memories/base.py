@@ -15,6 +15,7 @@ from mnemon.core.protocol import Bound, Terms
 from mnemon.core.state import STATIC, Record, State
 from mnemon.memories.fitting import check_address, fit_state, read_frames
 from mnemon.memories.frames import Frames
+from mnemon.memories.graphs import WriteGraphs
 from mnemon.memories.parallel import join, num_parts, write_parts
 from mnemon.memories.sweeps import Sweeps, ascend
 
@@ -100,6 +101,7 @@ class LatentMemory(ABC):
         num_clusters: int | None = None,
         return_trace: bool = False,
         chunk_size: int | None = None,
+        graphs: WriteGraphs | None = None,
         generator: torch.Generator | None = None,
     ) -> Written:
         """Infer q(memory) from an episode by sweeps of address and update.
@@ -114,6 +116,7 @@ class LatentMemory(ABC):
         num_clusters  clusters of this memory (mixture and tree), in place of the number it was made with
         return_trace  keep the joint bound after each sweep
         chunk_size    go through the items in pieces of this size: bounded memory, no per-item address
+        graphs        replay the sweeps as CUDA graphs kept there (training on a GPU)
         """
         steps = self.default_steps if num_steps is None else num_steps
         check_steps(steps, tol, chunk_size)
@@ -136,7 +139,12 @@ class LatentMemory(ABC):
             carry, trace = ascend(sweeps, frames.total, num_steps=steps, tol=tol, return_trace=return_trace)
             return *sweeps.finish(carry), trace
 
-        parts = 1 if tol is not None else num_parts(frames, base, start, list(vars(self).values()))
+        settings = list(vars(self).values())
+        if graphs is not None and tol is None and graphs.fits((frames, base, start), settings):
+            key = (type(self), *map(_hyperparameter, settings), steps, return_trace, chunk_size, fresh)
+            state, address, trace = graphs.run(key, sweep, frames, base, start)
+            return Written(state, address, prior, frames.counts, trace, chunk_size)
+        parts = 1 if tol is not None else num_parts(frames, base, start, settings)
         if parts == 1:
             state, address, trace = sweep(frames, base, start)
         else:
@@ -165,11 +173,21 @@ class LatentMemory(ABC):
         prior = self._prior_like(frames) if prior is None else fit_state(self, "update: prior", prior, frames)
         return self._update(address, frames, prior)
 
-    def terms(self, codes: Tensor | Codes, written: Written) -> Terms:
+    def terms(
+        self,
+        codes: Tensor | Codes,
+        written: Written,
+        *,
+        draw: Any = None,
+        generator: torch.Generator | None = None,
+    ) -> Terms:
         """The four parts of the bound, per item, with every constant kept.
 
         After a write in chunks there are no addresses to go by: the codes are addressed anew, chunk by chunk,
         under the final state, which can only raise the bound.
+
+        draw  `memory.draw(written.state)`: E|z - M'w - b|^2 is then not the closed form but its estimate from
+              that draw and one of every w_t. Cluster and slot assignments are summed, so that gradients reach them.
 
         Shapes: codes (*B, T, C)
         """
@@ -179,12 +197,18 @@ class LatentMemory(ABC):
         frames = Frames.gather("terms", codes, self.code_dim, present, written.counts)
         state = fit_state(self, "terms: state", written.state, frames)
         self = self._sized_for(None, state)
+        drawn = None if draw is None else fit_state(self, "terms: draw", draw, frames)
+
+        def misfit(codes: Tensor, address: Any) -> tuple[Tensor, Tensor]:
+            square, address_kl = self._misfit(state, codes, address)
+            return square if drawn is None else self._drawn_square(drawn, codes, address, generator), address_kl
+
         if written.address is not None:
             check_address(self, "terms", written.address, frames)
-            square, address_kl = self._misfit(state, frames.mean, written.address)
+            square, address_kl = misfit(frames.mean, written.address)
         else:
             pieces = [chunk.mean for chunk in frames.chunks(written.chunk_size)]
-            parts = [self._misfit(state, piece, self._address(state, piece)) for piece in pieces]
+            parts = [misfit(piece, self._address(state, piece)) for piece in pieces]
             square, address_kl = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
         fit = frames.constant(self.noise_var) - 0.5 * square / self.noise_var
         prior = self._prior_like(frames) if written.prior is None else written.prior
@@ -220,6 +244,11 @@ class LatentMemory(ABC):
         check_size("n", n)
         self._check_state("sample", state)
         return self._sample(state, n, self.noise_var if noise else 0.0, generator)
+
+    def draw(self, state: Any, *, generator: torch.Generator | None = None) -> Any:
+        """One draw of q(memory) per episode, as a state without uncertainty (its KL is infinite)."""
+        self._check_state("draw", state)
+        return self._draw(state, generator)
 
     def explain(self, state: Any, codes: Tensor | Codes, *, generator: torch.Generator | None = None) -> Explanation:
         """Draw q(y_t) of every code: the pieces of an importance-weighted bound. Shapes: codes (*B, T, C)"""
@@ -275,6 +304,13 @@ class LatentMemory(ABC):
     def _explain(self, state: Any, codes: Tensor, generator: torch.Generator | None) -> Explanation: ...
 
     @abstractmethod
+    def _draw(self, state: Any, generator: torch.Generator | None) -> Any: ...
+
+    @abstractmethod
+    def _drawn_square(self, drawn: Any, codes: Tensor, address: Any, generator: torch.Generator | None) -> Tensor:
+        """|z - M'w - b|^2 of a drawn memory, w drawn from the addresses. Shapes: -> (*B, T)"""
+
+    @abstractmethod
     def _expected(self, state: Any, address: Any) -> Tensor:
         """E[M'w + b] under q(memory) and given addresses. Shapes: -> (*B, T, C)"""
 
@@ -317,3 +353,8 @@ class LatentMemory(ABC):
         """R0 as a tensor. Shapes: -> (K, C)"""
         mean = torch.as_tensor(self.slot_mean, dtype=dtype, device=device)
         return mean.expand(self.num_slots, self.code_dim)
+
+
+def _hyperparameter(value: Any) -> Any:
+    """What tells one captured write from another: numbers by value, tensors by identity."""
+    return id(value) if isinstance(value, Tensor) else value

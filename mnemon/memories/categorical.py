@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mnemon.core.state import State, rank
 from mnemon.distributions.categorical import categorical_kl, draw_category
+from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories.base import Explanation, LatentMemory
 from mnemon.memories.fitting import check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
@@ -135,6 +136,15 @@ class CategoricalMemory(LatentMemory):
         variance = state.U_diag.gather(-1, slot) + self.noise_var
         log_ratio = -math.log(self.num_slots) - log_theta.gather(-1, slot[..., None])[..., 0]
         return Explanation(mean, variance[..., None], log_ratio)
+
+    def _draw(self, state: CategoricalState, generator: torch.Generator | None) -> CategoricalState:
+        noise = standard_normal_like(state.R, state.R.shape, generator)
+        return CategoricalState(state.R + state.U_diag.sqrt()[..., None] * noise, torch.zeros_like(state.U_diag))
+
+    def _drawn_square(
+        self, drawn: CategoricalState, codes: Tensor, address: CategoricalAddress, generator: torch.Generator | None
+    ) -> Tensor:
+        return self._misfit(drawn, codes, address)[0]
 
     def _expected(self, state: CategoricalState, address: CategoricalAddress) -> Tensor:
         return address.theta @ state.R

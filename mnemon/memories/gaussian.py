@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_mean, check_positive
+from mnemon.core.linalg import safe_cholesky
 from mnemon.core.state import State
 from mnemon.memories import linear_gaussian as lg
 from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.draws import draw_slots, drawn_square
 from mnemon.memories.fitting import check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.gaussian_sweeps import GaussianAddress, GaussianState, ScatterSweeps, SpanSweeps
@@ -83,6 +85,15 @@ class GaussianMemory(LatentMemory):
 
     def _explain(self, state: GaussianState, codes: Tensor, generator: torch.Generator | None) -> Explanation:
         return lg.draw_explanation(state.cluster, codes, self.noise_var, generator)
+
+    def _draw(self, state: GaussianState, generator: torch.Generator | None) -> GaussianState:
+        return draw_slots(state, generator)
+
+    def _drawn_square(
+        self, drawn: GaussianState, codes: Tensor, address: GaussianAddress, generator: torch.Generator | None
+    ) -> Tensor:
+        w_chol = safe_cholesky(address.Sigma_w)[..., None, :, :]
+        return drawn_square(drawn.cluster, codes, address.mu_w[..., None, :], w_chol, generator)[..., 0]
 
     def _expected(self, state: GaussianState, address: GaussianAddress) -> Tensor:
         recalled = address.mu_w @ state.R

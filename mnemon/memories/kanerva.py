@@ -20,6 +20,7 @@ from mnemon.core.state import Record, State, rank
 from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories import linear_gaussian as lg
 from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.draws import draw_slots, drawn_square
 from mnemon.memories.fitting import check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.sweeps import Sweeps
@@ -100,6 +101,15 @@ class KanervaMemory(LatentMemory):
         log_ratio = 0.5 * (noise.square().sum(-1) - w.square().sum(-1) + self.num_slots * variance.log())
         explained, spread = lg.explain(state.cluster, torch.zeros_like(w[..., 0], dtype=torch.long), w)
         return Explanation(explained, (spread + self.noise_var)[..., None], log_ratio)
+
+    def _draw(self, state: KanervaState, generator: torch.Generator | None) -> KanervaState:
+        return draw_slots(state, generator)
+
+    def _drawn_square(
+        self, drawn: KanervaState, codes: Tensor, address: KanervaAddress, generator: torch.Generator | None
+    ) -> Tensor:
+        w_chol = safe_cholesky(self._weights(address.w).Sigma_w)
+        return drawn_square(drawn.cluster, codes, address.w[..., None, :], w_chol, generator)[..., 0]
 
     def _expected(self, state: KanervaState, address: KanervaAddress) -> Tensor:
         return address.w @ state.R

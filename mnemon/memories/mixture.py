@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_mean, check_positive, check_size, holds
+from mnemon.core.linalg import safe_cholesky
 from mnemon.core.state import Record, State, rank
 from mnemon.distributions.categorical import categorical_kl
 from mnemon.memories import linear_gaussian as lg
 from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.draws import draw_slots, drawn_square
 from mnemon.memories.fitting import check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.seeding import pick_kmeans, pick_random
@@ -130,6 +132,15 @@ class MixtureMemory(LatentMemory):
 
     def _explain(self, state: MixtureState, codes: Tensor, generator: torch.Generator | None) -> Explanation:
         return lg.draw_explanation(state.slots, codes, self.noise_var, generator)
+
+    def _draw(self, state: MixtureState, generator: torch.Generator | None) -> MixtureState:
+        return draw_slots(state, generator)
+
+    def _drawn_square(
+        self, drawn: MixtureState, codes: Tensor, address: MixtureAddress, generator: torch.Generator | None
+    ) -> Tensor:
+        square = drawn_square(drawn.slots, codes, address.mu_w, safe_cholesky(address.Sigma_w), generator)
+        return (address.theta * square).sum(-1)
 
     def _expected(self, state: MixtureState, address: MixtureAddress) -> Tensor:
         theta = address.theta

@@ -16,6 +16,7 @@ from mnemon.core.checks import check_size
 from mnemon.core.state import Record, State, rank
 from mnemon.memories import linear_gaussian as lg
 from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.draws import draw_slots
 from mnemon.memories.fitting import check_event_shapes
 from mnemon.memories.frames import Frames
 from mnemon.memories.mixture import MixtureAddress, MixtureMemory, MixtureState, agreed_clusters
@@ -185,6 +186,14 @@ class TreeMemory(LatentMemory):
         parts = self._segment_memory._explain(state.segments, self._split(codes), generator)
         variance = self._join(parts.variance.expand(parts.mean.shape))
         return Explanation(self._join(parts.mean), variance, parts.log_ratio.sum(-2))
+
+    def _draw(self, state: TreeState, generator: torch.Generator | None) -> TreeState:
+        return draw_slots(state, generator)
+
+    def _drawn_square(
+        self, drawn: TreeState, codes: Tensor, address: MixtureAddress, generator: torch.Generator | None
+    ) -> Tensor:
+        return self._segment_memory._drawn_square(drawn.segments, self._split(codes), address, generator).sum(-2)
 
     def _expected(self, state: TreeState, address: MixtureAddress) -> Tensor:
         return self._join(self._segment_memory._expected(state.segments, address))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mnemon import objectives
 from mnemon.core.checks import check_size
-from mnemon.core.protocol import Bound, MemoryModel
+from mnemon.core.protocol import Bound, MemoryModel, Terms
 from mnemon.distributions.gaussian import LOG_2PI
 from mnemon.nets.codec import Codec
 
@@ -27,6 +27,10 @@ class CodecModel(MemoryModel):
         """Codes that the memory recalls from images. Shapes: (*B, Q, *X) -> (*B, Q, C)"""
 
     @abstractmethod
+    def _sample_codes(self, state: Any, n: int, generator: torch.Generator | None) -> Tensor:
+        """Codes that the memory generates. Shapes: -> (*B, n, C)"""
+
+    @abstractmethod
     def _blank(self, state: Any) -> Tensor:
         """What unobserved pixels start from: the image of the memory's mean code. Shapes: -> (*B, *X)"""
 
@@ -34,9 +38,50 @@ class CodecModel(MemoryModel):
     def _log_weight(self, state: Any, x: Tensor, generator: torch.Generator | None) -> Tensor:
         """One draw of log p(x, latents | memory) / q(latents). Shapes: (*B, Q, *X) -> (*B, Q)"""
 
+    @abstractmethod
+    def terms_and_state(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        write_mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Terms, Any]:
+        """The parts of the bound, and the memory that was written for them (a training may read from it)."""
+
+    def terms(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        write_mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Terms:
+        return self.terms_and_state(x, mask=mask, write_mask=write_mask, generator=generator)[0]
+
+    def recall_log_prob(self, state: Any, cue: Tensor, x: Tensor) -> Tensor:
+        """log p(x | the code recalled from a cue), which training may maximise. Shapes: (*B, Q, *X) -> (*B, Q)"""
+        return self.codec.log_prob(self._recall_codes(state, cue, None), x)
+
+    @property
+    def _like(self) -> Tensor:
+        """An empty tensor on the model's device, of the dtype that its memory computes in."""
+        return full_precision(next(self.parameters()).detach()).new_empty(0)
+
     def _present(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Masked images may hold anything, also NaN, which would spread through the gradient: blank them."""
         return x if mask is None else torch.where(mask.reshape(mask.shape + (1,) * len(self.codec.image_shape)), x, 0.0)
+
+    def _subset(self, mask: Tensor | None, write_mask: Tensor | None) -> Tensor | None:
+        """Which items are written: those that are to be, and are there."""
+        if mask is None or write_mask is None:
+            return mask if write_mask is None else write_mask
+        return mask & write_mask
+
+    def _image(self, z: Tensor, sample_pixels: bool, generator: torch.Generator | None) -> Tensor:
+        if not sample_pixels:
+            return self.codec.image(z)
+        return self.codec.likelihood.sample(self.codec.decode(z), generator)
 
     def read(
         self,
@@ -45,8 +90,14 @@ class CodecModel(MemoryModel):
         *,
         observed: Tensor | None = None,
         steps: int = 1,
+        sample_pixels: bool = True,
         generator: torch.Generator | None = None,
     ) -> Tensor:
+        """Recall cues. With a generator the latents are drawn, and the pixels too: `sample_pixels=False` gives
+        the mean images of drawn codes instead. Without a generator nothing is drawn.
+
+        Shapes: (*B, Q, *X) -> (*B, Q, *X)
+        """
         check_size("steps", steps)
         self.codec.check("read", cue)
         current = cue
@@ -55,9 +106,17 @@ class CodecModel(MemoryModel):
             current = torch.where(observed, cue, blank.unsqueeze(blank.ndim - len(self.codec.image_shape)))
         recalled = current
         for _ in range(steps):
-            recalled = self.codec.image(self._recall_codes(state, current, generator), generator)
+            codes = self._recall_codes(state, current, generator)
+            recalled = self._image(codes, sample_pixels and generator is not None, generator)
             current = recalled if observed is None else torch.where(observed, cue, recalled)
         return recalled
+
+    def sample(
+        self, state: Any, n: int = 1, *, sample_pixels: bool = False, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Generate: mean images of drawn codes, or with `sample_pixels` drawn images. Shapes: -> (*B, n, *X)"""
+        check_size("n", n)
+        return self._image(self._sample_codes(state, n, generator), sample_pixels, generator)
 
     def log_weights(
         self, state: Any, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
@@ -70,6 +129,16 @@ class CodecModel(MemoryModel):
         self, state: Any, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
     ) -> Bound:
         return objectives.bound(self.log_weights(state, x, num_samples=num_samples, generator=generator))
+
+
+def full_precision(tensor: Tensor) -> Tensor:
+    """In float32 at least: sums, variances and matrices of the memories are not for half precision."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def no_autocast(tensor: Tensor) -> torch.autocast:
+    """Where autocast is on, products of float32 matrices are half precision too: off, for the memory's algebra."""
+    return torch.autocast(tensor.device.type, enabled=False)
 
 
 def log_normal(z: Tensor, mean: Tensor, variance: Tensor) -> Tensor:

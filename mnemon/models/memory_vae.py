@@ -16,8 +16,11 @@ from mnemon.core.checks import check_size
 from mnemon.core.episode import Codes
 from mnemon.core.protocol import Terms
 from mnemon.memories.base import LatentMemory, Written
-from mnemon.models.codec_model import CodecModel, log_normal
+from mnemon.memories.graphs import WriteGraphs
+from mnemon.models.codec_model import CodecModel, full_precision, log_normal, no_autocast
 from mnemon.nets.codec import Codec
+
+PER_ITEM = ("code_kl", "address_kl")
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,11 @@ class StochasticRegulariser:
     alpha: float = 8.0
     beta: float = 8.0
 
-    def __call__(self, codes: Codes, expected: Tensor) -> Codes:
+    def __call__(self, codes: Codes, expected: Tensor, generator: torch.Generator | None = None) -> Codes:
         leading = codes.mean.shape[:-1]
-        draw = torch.distributions.Beta(self.alpha, self.beta).sample(leading).to(codes.mean)
-        t = (self.gamma - self.epsilon + self.delta * draw)[..., None]
+        shares = codes.mean.new_tensor([self.alpha, self.beta]).expand(*leading, 2)
+        one, other = torch._standard_gamma(shares, generator=generator).unbind(-1)  # Beta is a share of two gammas
+        t = (self.gamma - self.epsilon + self.delta * one / (one + other))[..., None]
         return Codes(t * codes.mean + (1 - t) * expected, codes.std)
 
 
@@ -48,6 +52,10 @@ class MemoryVAE(CodecModel):
     num_steps    sweeps per write; the memory's own number when None
     regulariser  applied to the codes after writing, in training mode only (Differs from paper: its published
                  code leaves it on when evaluating)
+    sampled_terms  estimate code_kl with one draw of the memory, shared by the episode, and one of each w_t, in
+                 place of the closed form (VBM, table 2: sample memory posterior)
+    online_chunks  in `terms`, write the episode in this many consecutive pieces, each from where the one before
+                 left the memory, every item keeping the address of its own piece (VBM, 3.1: online VB)
     """
 
     def __init__(
@@ -57,13 +65,23 @@ class MemoryVAE(CodecModel):
         *,
         num_steps: int | None = None,
         regulariser: StochasticRegulariser | None = None,
+        sampled_terms: bool = False,
+        online_chunks: int | None = None,
     ) -> None:
         super().__init__(codec)
         if memory.code_dim != codec.code_dim:
             raise ValueError(
                 f"MemoryVAE: expected a memory over codes of size {codec.code_dim}, got code_dim={memory.code_dim}"
             )
+        if online_chunks is not None:
+            check_size("online_chunks", online_chunks)
         self.memory, self.num_steps, self.regulariser = memory, num_steps, regulariser
+        self.sampled_terms, self.online_chunks = sampled_terms, online_chunks
+        self._graphs: WriteGraphs | None = None
+
+    def use_graphs(self) -> None:
+        """Replay the sweeps of `terms` as CUDA graphs, for training steps: see `WriteGraphs` for what that asks."""
+        self._graphs = WriteGraphs()
 
     def write(
         self,
@@ -77,51 +95,100 @@ class MemoryVAE(CodecModel):
         generator: torch.Generator | None = None,
     ) -> Any:
         self.codec.check("write", x)
-        return self.memory.write(
-            self._codes(self._present(x, mask)),
-            prior=prior,
-            mask=mask,
-            weights=weights,
-            num_steps=self.num_steps if num_steps is None else num_steps,
-            num_clusters=num_clusters,
-            generator=generator,
-        ).state
+        codes = self._codes(self._present(x, mask))
+        with no_autocast(x):
+            return self.memory.write(
+                codes,
+                prior=prior,
+                mask=mask,
+                weights=weights,
+                num_steps=self.num_steps if num_steps is None else num_steps,
+                num_clusters=num_clusters,
+                generator=generator,
+            ).state
 
-    def sample(self, state: Any, n: int = 1, *, generator: torch.Generator | None = None) -> Tensor:
-        check_size("n", n)
-        return self.codec.image(self.memory.sample(state, n, generator=generator))
+    def prior_state(self, batch_shape: tuple[int, ...] = ()) -> Any:
+        """p(memory)."""
+        return self.memory.prior(batch_shape, dtype=self._like.dtype, device=self._like.device)
 
-    def terms(
+    def terms_and_state(
         self,
         x: Tensor,
         *,
         mask: Tensor | None = None,
         write_mask: Tensor | None = None,
         generator: torch.Generator | None = None,
-    ) -> Terms:
+    ) -> tuple[Terms, Any]:
         self.codec.check("terms", x)
         x = self._present(x, mask)
         codes = self._codes(x)
+        with no_autocast(x):
+            if self.online_chunks is not None:
+                pieces = self._write_online(codes, mask, write_mask, generator)
+            else:
+                pieces = [self._write_episode(codes, mask, write_mask, generator)]
+            state = pieces[-1].state
+            if self.training and self.regulariser is not None:
+                codes = self.regulariser(codes, self.memory.recall(state, codes), generator)
+            draw = self.memory.draw(state, generator=generator) if self.sampled_terms else None
+            parts = [
+                self.memory.terms(some, written.replace(state=state), draw=draw, generator=generator)
+                for some, written in zip(_cut(codes, len(pieces)), pieces, strict=True)
+            ]
+        code_kl, address_kl = (torch.cat([getattr(part, name) for part in parts], -1) for name in PER_ITEM)
+        counts = None if mask is None else mask.to(codes.mean.dtype)
+        reconstruction = self.codec.log_prob(codes.rsample(generator), x)
+        return Terms(reconstruction, code_kl, address_kl, parts[-1].memory_kl, counts), state
+
+    def _write_episode(
+        self, codes: Codes, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
+    ) -> Written:
+        subset = self._subset(mask, write_mask)
         written = self.memory.write(
-            codes, mask=mask if write_mask is None else write_mask, num_steps=self.num_steps, generator=generator
+            codes, mask=subset, num_steps=self.num_steps, graphs=self._graphs, generator=generator
         )
-        if write_mask is not None:  # items that were not written have no address yet: all are addressed anew
-            written = Written(written.state, counts=None if mask is None else mask.to(x.dtype))
-        if self.training and self.regulariser is not None:
-            expected = self.memory.recall(written.state, codes)
-            codes = self.regulariser(codes, expected)
-        parts = self.memory.terms(codes, written)
-        return parts.replace(reconstruction=self.codec.log_prob(codes.rsample(generator), x))
+        # items that were not written have no address yet: all are addressed anew
+        address = written.address if write_mask is None else None
+        return Written(written.state, address, counts=None if mask is None else mask.to(codes.mean.dtype))
+
+    def _write_online(
+        self, codes: Codes, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
+    ) -> list[Written]:
+        """Pieces one after another, each prior to the next. Every address stays as its own piece left it, so the
+        bound that the final state has with them holds, if not as tightly."""
+        if write_mask is not None:
+            raise ValueError(
+                "terms: expected no write_mask with online_chunks, which writes every item; use one of them"
+            )
+        num_items, chunks = codes.mean.shape[-2], self.online_chunks or 1
+        if num_items < chunks:
+            raise ValueError(f"online_chunks: expected at most one chunk per item, got {chunks} for {num_items} items")
+        masks = [None] * chunks if mask is None else mask.tensor_split(chunks, dim=-1)
+        pieces: list[Written] = []
+        for some, present in zip(_cut(codes, chunks), masks, strict=True):
+            before = pieces[-1].state if pieces else None
+            empty = None
+            if before is not None and present is not None:  # short episodes may have nothing left for a later piece
+                empty = ~present.any(-1)
+                present = present | empty[..., None]
+            written = self.memory.write(some, prior=before, mask=present, num_steps=self.num_steps, generator=generator)
+            state = written.state if empty is None else _where(empty, before, written.state)
+            pieces.append(Written(state, written.address))
+        return pieces
 
     def _codes(self, x: Tensor) -> Codes:
-        codes = self.codec.encode(x)
-        return codes.to(torch.float32) if codes.mean.dtype in (torch.bfloat16, torch.float16) else codes
+        return self.codec.encode(x).map(full_precision)
+
+    def _sample_codes(self, state: Any, n: int, generator: torch.Generator | None) -> Tensor:
+        with no_autocast(self._like):
+            return self.memory.sample(state, n, generator=generator)
 
     def _recall_codes(self, state: Any, cue: Tensor, generator: torch.Generator | None) -> Tensor:
         codes = self._codes(cue)
-        if generator is None:
-            return self.memory.recall(state, codes)
-        drawn = self.memory.explain(state, codes, generator=generator)
+        with no_autocast(cue):
+            if generator is None:
+                return self.memory.recall(state, codes)
+            drawn = self.memory.explain(state, codes, generator=generator)
         noise = torch.randn(drawn.mean.shape, dtype=drawn.mean.dtype, device=drawn.mean.device, generator=generator)
         return drawn.mean + drawn.variance.sqrt() * noise
 
@@ -132,6 +199,25 @@ class MemoryVAE(CodecModel):
     def _log_weight(self, state: Any, x: Tensor, generator: torch.Generator | None) -> Tensor:
         codes = self._codes(x)
         z = codes.rsample(generator)
-        drawn = self.memory.explain(state, codes, generator=generator)
+        with no_autocast(x):
+            drawn = self.memory.explain(state, codes, generator=generator)
         log_ratio = log_normal(z, drawn.mean, drawn.variance) - log_normal(z, codes.mean, codes.std.square())
         return self.codec.log_prob(z, x) + log_ratio + drawn.log_ratio
+
+
+def _cut(codes: Codes, num_chunks: int) -> list[Codes]:
+    """Consecutive pieces whose lengths differ by one item at most."""
+    means, stds = (part.tensor_split(num_chunks, dim=-2) for part in (codes.mean, codes.std))
+    return [Codes(mean, std) for mean, std in zip(means, stds, strict=True)]
+
+
+def _where(condition: Tensor, left: Any, right: Any) -> Any:
+    """Choose between two states of one kind, episode by episode. Shapes: condition (*B)"""
+    ranks = right._event_ranks()
+    others = left.tensors()
+    return right.replace(
+        **{
+            name: torch.where(condition.reshape(condition.shape + (1,) * ranks[name]), others[name], tensor)
+            for name, tensor in right.tensors().items()
+        }
+    )

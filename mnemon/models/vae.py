@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_size
 from mnemon.core.protocol import Terms
 from mnemon.core.state import State, rank
 from mnemon.distributions.gaussian import DiagonalGaussian, standard_normal_like
 from mnemon.memories.frames import Frames
-from mnemon.models.codec_model import CodecModel, log_normal
+from mnemon.models.codec_model import CodecModel, full_precision, log_normal
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,29 +41,34 @@ class VAE(CodecModel):
         count = Frames.gather("write", item, 1, mask, weights).total
         return CountState(count if prior is None else count + prior.count)
 
-    def sample(self, state: CountState, n: int = 1, *, generator: torch.Generator | None = None) -> Tensor:
-        check_size("n", n)
-        parameter = next(self.parameters())
-        z = standard_normal_like(parameter, torch.Size((*state.batch_shape, n, self.codec.code_dim)), generator)
-        return self.codec.image(z)
-
-    def terms(
+    def terms_and_state(
         self,
         x: Tensor,
         *,
         mask: Tensor | None = None,
         write_mask: Tensor | None = None,
         generator: torch.Generator | None = None,
-    ) -> Terms:
+    ) -> tuple[Terms, Any]:
         self.codec.check("terms", x)
         x = self._present(x, mask)
-        codes = self.codec.encode(x)
+        codes = self.codec.encode(x).map(full_precision)
         prior = DiagonalGaussian(torch.zeros_like(codes.mean), torch.ones_like(codes.std))
         code_kl = DiagonalGaussian(codes.mean, codes.std).kl(prior)
         reconstruction = self.codec.log_prob(codes.rsample(generator), x)
         nothing = torch.zeros_like(code_kl)
         counts = None if mask is None else mask.to(x.dtype)
-        return Terms(reconstruction, code_kl, nothing, nothing.sum(-1), counts)
+        present = self._subset(mask, write_mask)
+        shown = torch.ones_like(code_kl) if present is None else present.to(code_kl.dtype)
+        state = CountState(shown.sum(-1))
+        return Terms(reconstruction, code_kl, nothing, nothing.sum(-1), counts), state
+
+    def prior_state(self, batch_shape: tuple[int, ...] = ()) -> CountState:
+        """No item shown yet."""
+        return CountState(self._like.new_zeros(batch_shape))
+
+    def _sample_codes(self, state: CountState, n: int, generator: torch.Generator | None) -> Tensor:
+        shape = torch.Size((*state.batch_shape, n, self.codec.code_dim))
+        return standard_normal_like(next(self.parameters()), shape, generator)
 
     def _recall_codes(self, state: CountState, cue: Tensor, generator: torch.Generator | None) -> Tensor:
         codes = self.codec.encode(cue)
@@ -75,7 +80,7 @@ class VAE(CodecModel):
         return self.codec.image(zero).squeeze(len(state.batch_shape))
 
     def _log_weight(self, state: CountState, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        codes = self.codec.encode(x)
+        codes = self.codec.encode(x).map(full_precision)
         z = codes.rsample(generator)
         one = torch.ones_like(codes.mean)
         log_ratio = log_normal(z, torch.zeros_like(z), one) - log_normal(z, codes.mean, codes.std.square())

@@ -23,9 +23,11 @@ class Codec(nn.Module):
     """q(z | x) and p(x | z) for images of one shape, over any leading dimensions.
 
     encoder  maps (N, *X) to encodings (N, width)
-    head     maps encodings to the mean and standard deviation of q(z | x), (N, C) each
+    head     maps encodings to the mean and standard deviation of q(z | x), (N, C) each; None for models that
+             make their own of the encodings (a head that nobody calls would have parameters without gradient)
     decoder  maps codes (N, C) to outputs of the likelihood
     code_var fixes the variance of q(z | x) when given; the head then only gives the mean
+    encoding_dim  the encoder's width; some models without a head ask for it
     """
 
     def __init__(
@@ -34,15 +36,16 @@ class Codec(nn.Module):
         code_dim: int,
         *,
         encoder: nn.Module,
-        head: nn.Module,
+        head: nn.Module | None,
         decoder: nn.Module,
         likelihood: PixelLikelihood,
         code_var: float | None = None,
+        encoding_dim: int | None = None,
     ) -> None:
         super().__init__()
         self.image_shape, self.code_dim = tuple(image_shape), code_dim
         self.encoder, self.head, self.decoder = encoder, head, decoder
-        self.likelihood, self.code_var = likelihood, code_var
+        self.likelihood, self.code_var, self.encoding_dim = likelihood, code_var, encoding_dim
 
     @classmethod
     def convolutional(
@@ -54,22 +57,26 @@ class Codec(nn.Module):
         architecture: Architecture = "improved",
         num_filters: int = 32,
         code_var: float | None = None,
+        head: bool = True,
+        encoding_dim: int | None = None,
     ) -> Codec:
-        """The VBM paper's nets: "basic" (F.1.1) or "improved" (F.2.1)."""
+        """The VBM paper's nets: "basic" (F.1.1) or "improved" (F.2.1). Encodings have size 2 code_dim by default."""
         if likelihood not in LIKELIHOODS:
             raise ValueError(f"likelihood: expected one of {', '.join(LIKELIHOODS)}, got {likelihood!r}")
         if architecture not in ("basic", "improved"):
             raise ValueError(f"architecture: expected basic or improved, got {architecture!r}")
         improved, pixels = architecture == "improved", LIKELIHOODS[likelihood]
         outputs = pixels.num_outputs(image_shape[0])
+        width = 2 * code_dim if encoding_dim is None else encoding_dim
         return cls(
             image_shape,
             code_dim,
-            encoder=ConvEncoder(image_shape, 2 * code_dim, num_filters=num_filters, improved=improved),
-            head=GaussianHead(2 * code_dim, code_dim, improved=improved),
+            encoder=ConvEncoder(image_shape, width, num_filters=num_filters, improved=improved),
+            head=GaussianHead(width, code_dim, improved=improved) if head else None,
             decoder=ConvDecoder(image_shape, code_dim, outputs, num_filters=num_filters, improved=improved),
             likelihood=pixels,
             code_var=code_var,
+            encoding_dim=width,
         )
 
     def check(self, where: str, x: Tensor) -> None:
@@ -88,15 +95,20 @@ class Codec(nn.Module):
 
     def encode(self, x: Tensor) -> Codes:
         """q(z | x). Shapes: (*B, T, *X) -> codes (*B, T, C)"""
+        if self.head is None:
+            raise ValueError(
+                "encode: this codec has no head, so it gives encodings but no q(z | x); make it with a head"
+            )
         mean, std = self.head(self.encodings(x))
         if self.code_var is not None:
             std = torch.full_like(mean, self.code_var**0.5)
         return Codes(mean, std)
 
     def decode(self, z: Tensor) -> Tensor:
-        """Outputs of the likelihood. Shapes: (*B, T, C) -> (*B, T, *outputs)"""
+        """Outputs of the likelihood, in float32 at least. Shapes: (*B, T, C) -> (*B, T, *outputs)"""
         leading = z.shape[:-1]
-        return self.decoder(z.flatten(0, len(leading) - 1)).unflatten(0, leading)
+        outputs = self.decoder(z.flatten(0, len(leading) - 1)).unflatten(0, leading)
+        return outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
 
     def log_prob(self, z: Tensor, x: Tensor) -> Tensor:
         """log p(x | z). Shapes: (*B, T, C), (*B, T, *X) -> (*B, T)"""

@@ -14,7 +14,7 @@ from mnemon import (
     TreeMemory,
 )
 from mnemon.memories.base import Written
-from mnemon.models import VAE, MemoryVAE, StochasticRegulariser
+from mnemon.models import VAE, KanervaMachine, MemoryVAE, NeuralStatistician, StochasticRegulariser
 from mnemon.nets.codec import Codec
 
 SHAPE, C = (1, 22, 24), 6
@@ -33,8 +33,16 @@ MODELS = {
     "mixture": lambda: MemoryVAE(codec(code_var=0.25), MixtureMemory(C, 2, 0.5, num_clusters=3), num_steps=5),
     "tree": lambda: MemoryVAE(codec("logistic_mixture"), TreeMemory(C, 2, 0.5, num_clusters=2), num_steps=5),
     "kanerva": lambda: MemoryVAE(codec(), KanervaMemory(C, 3, 0.5)),
+    "sampled": lambda: MemoryVAE(codec(), MixtureMemory(C, 2, 0.5, num_clusters=3), num_steps=5, sampled_terms=True),
+    "online": lambda: MemoryVAE(codec(), GaussianMemory(C, 3, 0.5, shift=True), num_steps=5, online_chunks=2),
+    "statistician": lambda: NeuralStatistician(codec(head=False), context_dim=7, hidden=8).double().eval(),
+    "kanerva_machine": lambda: (
+        KanervaMachine(codec(head=False, encoding_dim=C), KanervaMemory(C, 3, 0.5)).double().eval()
+    ),
 }
-ORDERED = {"kanerva": "each write changes the next address"}
+ORDERED = dict.fromkeys(("kanerva", "kanerva_machine"), "each write changes the next address")
+NO_SUBSETS = {"vae": "nothing is written", "online": "its chunks write every item"}
+ALL_DRAWN = {"vae", "statistician", "kanerva_machine"}  # no code or memory is integrated in closed form
 
 
 def models(*without):
@@ -111,9 +119,9 @@ def test_log_weights_agree_with_the_elbo(name):
         error = draws.std(0) / 20
         tight = model.log_likelihood(state, x, num_samples=400, generator=seeded())
         assert (tight.value >= draws.mean(0)).all()
-        if isinstance(model, VAE):
+        if name in ALL_DRAWN:
             terms = [model.terms(x, generator=seeded(s)) for s in range(50)]
-            expected = torch.stack([t.reconstruction - t.code_kl for t in terms])
+            expected = torch.stack([t.reconstruction - t.code_kl - t.address_kl for t in terms])
         else:
             codes = model.codec.encode(x)
             z = codes.mean + codes.std * torch.randn(200, *codes.mean.shape, dtype=torch.float64)
@@ -123,7 +131,7 @@ def test_log_weights_agree_with_the_elbo(name):
     spread = expected.std(0) / len(expected) ** 0.5
     # log_weights integrates the memory out, where the ELBO averages the log: it may only be larger
     assert (draws.mean(0) - expected.mean(0) > -5 * (error + spread)).all()
-    if isinstance(model, VAE):
+    if name in ALL_DRAWN:
         assert ((draws.mean(0) - expected.mean(0)).abs() < 5 * (error + spread)).all()
 
 
@@ -138,7 +146,7 @@ def test_unobserved_pixels_may_hold_anything(name):
     torch.testing.assert_close(left, right)
 
 
-@models("vae")
+@models(*NO_SUBSETS)
 def test_writing_a_subset_scores_all(name):
     model, x = MODELS[name](), images(6)
     write_mask = torch.tensor([True] * 4 + [False] * 2)
@@ -146,6 +154,59 @@ def test_writing_a_subset_scores_all(name):
     assert terms.reconstruction.shape == (6,)
     whole = model.terms(x, generator=seeded())
     assert terms.memory_kl != whole.memory_kl
+    mask = torch.tensor([True] * 5 + [False])  # an item that is absent is not written, whatever the subset says
+    every = torch.ones(6, dtype=torch.bool)
+    left = model.terms(x, mask=mask, write_mask=every, generator=seeded())
+    torch.testing.assert_close(left.memory_kl, model.terms(x, mask=mask, generator=seeded()).memory_kl)
+
+
+@models()
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_the_memory_before_the_first_write(name, batch):
+    model = MODELS[name]()
+    state = model.prior_state(batch)
+    assert state.batch_shape == batch
+    assert all(tensor.dtype == torch.float64 for tensor in state.tensors().values())
+    assert type(state) is type(model.write(images(*batch, 5), generator=seeded()))
+    assert model.log_likelihood(state, images(*batch, 3), num_samples=2).value.isfinite().all()
+    assert model.sample(state, 2).isfinite().all()
+
+
+@models()
+def test_a_generator_makes_everything_repeatable(name):
+    model, x = MODELS[name]().train(), images(2, 5)
+    if isinstance(model, MemoryVAE):
+        model.regulariser = StochasticRegulariser()
+    assert torch.equal(*(model.terms(x, generator=seeded(3)).joint for _ in range(2)))
+    state = model.write(x, generator=seeded())
+    assert torch.equal(*(model.read(state, x, generator=seeded(3)) for _ in range(2)))
+    assert torch.equal(*(model.sample(state, 2, sample_pixels=True, generator=seeded(3)) for _ in range(2)))
+
+
+@models()
+def test_pixels_are_drawn_only_when_asked_for(name):
+    model, x = MODELS[name](), images(5)
+    state = model.write(x, generator=seeded())
+    drawn, mean = (model.read(state, x, sample_pixels=p, generator=seeded()) for p in (True, False))
+    assert not torch.equal(drawn, mean)
+    assert torch.equal(model.read(state, x), model.read(state, x, sample_pixels=False))
+    if "Bernoulli" in type(model.codec.likelihood).__name__:
+        assert set(drawn.unique().tolist()) <= {0.0, 1.0}
+        assert ((mean > 0) & (mean < 1)).all()
+
+
+@models()
+def test_under_autocast_the_memory_stays_in_full_precision(name):
+    model, x = MODELS[name]().float().train(), images(2, 5).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        state = model.write(x, generator=seeded())
+        terms = model.terms(x, generator=seeded())
+        assert model.log_weights(state, x, num_samples=2).dtype == torch.float32
+        assert model.read(state, x, generator=seeded()).isfinite().all()
+        assert model.sample(state, 2).isfinite().all()
+    assert all(tensor.dtype == torch.float32 for tensor in (*state.tensors().values(), *terms.tensors().values()))
+    terms.joint.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 @models()

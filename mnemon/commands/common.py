@@ -1,0 +1,94 @@
+"""What the commands share: options, plain error messages, images from the user's own files."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import torch
+import typer
+from rich.console import Console
+from torch import Tensor
+
+from mnemon.training.config import Config
+
+Out = Annotated[Path, typer.Option(help="Folder for what the command writes; made if absent.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Seed = Annotated[int, typer.Option(help="Seed of every random draw.", min=0)]
+Run = Annotated[str, typer.Argument(help="A run folder, or the name of a model of the zoo.")]
+Images = Annotated[list[Path], typer.Argument(help="Image files, and folders of images.")]
+Root = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the data sets; MNEMON_DATA, or a folder of the user's cache, when absent."),
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto.")]
+Skip = Annotated[bool, typer.Option("--skip-unreadable", help="Leave out files that cannot be read, and name them.")]
+Invert = Annotated[
+    bool, typer.Option("--invert", help="Dark ink on a light ground: turn it round (models take ink = 1).")
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def plain_errors(command: Callable[P, T]) -> Callable[P, T]:
+    """Bad input ends a command with its message and exit code 2, without a traceback."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return command(*args, **kwargs)
+        except ValueError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(2) from error
+
+    return wrapped
+
+
+def make_console(silent: bool) -> Console:
+    return Console(quiet=silent)
+
+
+def make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"cannot make the folder {out}: {error.strerror}") from error
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value))
+
+
+def pick_device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"--device: expected a device of this machine, got {name}, and there is no CUDA; use cpu")
+    return name
+
+
+def read_images(
+    paths: list[Path], config: Config, *, skip: bool, invert: bool, console: Console
+) -> tuple[Tensor, list[Path]]:
+    """The user's images as the model takes them: its size, channels and binarisation. Shapes: -> (T, *X)"""
+    from mnemon.data.images import ImageSet, from_files
+    from mnemon.training.data import preprocessing_of
+
+    def told(files: list[Path]) -> None:
+        names = ", ".join(str(file) for file in files[:5])
+        console.print(f"left out {len(files)} unreadable files: {names}{' ...' if len(files) > 5 else ''}")
+
+    assert config.model.image_shape is not None
+    shape = config.model.image_shape
+    data, kept = from_files(paths, image_shape=shape, unreadable="skip" if skip else "error", on_skip=told)
+    pixels = 255 - data.images if invert else data.images
+    if not invert and config.model.likelihood == "bernoulli" and pixels.float().mean() > 127:
+        console.print("these images are mostly light; if they show dark ink on paper, use --invert")
+    preprocessing = preprocessing_of(config.data)
+    fixed = preprocessing.fix(ImageSet(pixels, name="images", split="given"), train=False)
+    return preprocessing(fixed.images, torch.Generator().manual_seed(0)), kept

@@ -1,0 +1,117 @@
+"""mnemon train, mnemon presets, mnemon data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from mnemon.commands.common import Json, Quiet, Root, make_console, plain_errors, print_json
+
+data_app = typer.Typer(help="Data sets: what there is, and getting it.", invoke_without_command=True)
+
+
+@plain_errors
+def train(
+    preset: Annotated[str, typer.Argument(help="Name of a preset, or a .toml file.")],
+    out: Annotated[Path | None, typer.Option(help="Run folder; runs/PRESET when absent.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Other images: a data set's name, an .npz file, or a folder of images.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting: training.seed=1. May be repeated.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a killed or stopped run was.")] = False,
+    root: Root = None,
+    accelerator: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    devices: Annotated[int, typer.Option(help="Processes on this machine, one GPU or CPU share each.", min=1)] = 1,
+    num_nodes: Annotated[int, typer.Option(help="Machines; use torchrun to start them.", min=1)] = 1,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model from a preset into a run folder.
+
+    The folder then holds config.json, model.safetensors (best by validation), metrics.jsonl and state.ckpt.
+
+    Example: mnemon train glyphs-mixture --out runs/glyphs --set stages.0.epochs=3
+    """
+    from mnemon import presets
+    from mnemon.training.loop import train as run_training
+
+    config = presets.load(preset)
+    if data is not None:
+        config = config.with_settings([f"data.name={data!r}", "data.extra=[]"])
+    config = config.with_settings(settings or [])
+    folder = out or Path("runs") / config.name
+    console = make_console(quiet or as_json)
+    summary = run_training(
+        config, folder, root=root, resume=resume, accelerator=accelerator, devices=devices, num_nodes=num_nodes,
+        console=console, quiet=quiet or as_json,
+    )  # fmt: skip
+    if as_json:
+        print_json({**vars(summary), "folder": str(summary.folder)})
+        return
+    console.print(
+        f"{summary.folder}: {summary.epochs} epochs, {summary.steps} updates in {summary.seconds:.0f} s; "
+        f"best validation loss {summary.best_loss:.3f} nats/frame after epoch {summary.best_epoch}"
+    )
+
+
+@plain_errors
+def presets(
+    name: Annotated[str | None, typer.Argument(help="Show this preset in full.")] = None, as_json: Json = False
+) -> None:
+    """List the presets, or show one.
+
+    Example: mnemon presets vbm-table2-gaussian
+    """
+    from mnemon import presets as library
+
+    if name is not None:
+        print_json(library.load(name).as_dict())
+        return
+    found = {preset: library.load(preset) for preset in library.names()}
+    if as_json:
+        print_json({preset: config.as_dict() for preset, config in found.items()})
+        return
+    table = Table("preset", "what it trains", "paper", "data", "model")
+    for preset, config in found.items():
+        names = " + ".join((config.data.name, *config.data.extra))
+        table.add_row(preset, config.description, config.paper or "", names, config.model.kind)
+    make_console(False).print(table)
+
+
+@data_app.callback()
+@plain_errors
+def data(context: typer.Context, root: Root = None, as_json: Json = False) -> None:
+    """List the data sets: which are embedded, which are here, and how to get the others.
+
+    Example: mnemon data
+    """
+    from mnemon.data import catalog
+
+    if context.invoked_subcommand is not None:
+        return
+    found = catalog.describe(root)
+    if as_json:
+        print_json(found)
+        return
+    table = Table(*(str(key) for key in found[0]))
+    for entry in found:
+        table.add_row(*(str(value) for value in entry.values()))
+    make_console(False).print(table)
+
+
+@data_app.command()
+@plain_errors
+def get(name: Annotated[str, typer.Argument(help="Name of the data set.")], root: Root = None) -> None:
+    """Download a data set through torchvision and store it as .npz.
+
+    Example: mnemon data get mnist --root data
+    """
+    from mnemon.data import catalog
+
+    for split in ("train", "test"):
+        typer.echo(repr(catalog.load(name, split, root=root, download=True)))

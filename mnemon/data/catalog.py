@@ -1,0 +1,278 @@
+"""Data by name or by path: `load("glyphs", "train")`, `load("mnist", "test")`, `load("photos/", "train")`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mnemon.core.random import stream
+from mnemon.core.state import atomic_path
+from mnemon.data import torchvision_sets
+from mnemon.data.cache import cache_folder
+from mnemon.data.images import ImageSet, ImageShape, Unreadable, from_folder, from_npz
+
+SPLITS = ("train", "valid", "test", "all")
+TEST_FRACTION = 0.1
+"""Of a file or a folder that is not divided into train and test."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A set that has a name. `renumbered`: test has other classes than train, also numbered from 0."""
+
+    about: str
+    source: str
+    image_shape: ImageShape
+    classes: int | str
+    embedded: Callable[[str], tuple[Tensor, Tensor]] | None = None
+    renumbered: bool = False
+
+
+def _glyphs(split: str) -> tuple[Tensor, Tensor]:
+    from mnemon.data.glyphs import load_glyphs
+
+    images, labels, _ = load_glyphs(split)
+    return torch.as_tensor(images).unsqueeze(1), torch.as_tensor(labels, dtype=torch.int64)
+
+
+def _digits(split: str) -> tuple[Tensor, Tensor]:
+    """8 x 8 digits enlarged to 28 x 28; a fifth of each class, always the same, is the test split."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    small = torch.as_tensor(bunch.images, dtype=torch.float64).unsqueeze(1) * (255 / 16)
+    large = functional.interpolate(small, size=(28, 28), mode="bilinear", antialias=True, align_corners=False)
+    images, labels = large.round().clamp(0, 255).to(torch.uint8), torch.as_tensor(bunch.target, dtype=torch.int64)
+    in_test = torch.zeros(len(labels), dtype=torch.bool)
+    for label in labels.unique():
+        members = (labels == label).nonzero().squeeze(-1)
+        order = torch.randperm(len(members), generator=stream(0, int(label)))
+        in_test[members[order[: round(0.2 * len(members))]]] = True
+    return images[in_test == (split == "test")], labels[in_test == (split == "test")]
+
+
+CATALOG: dict[str, Entry] = {
+    "glyphs": Entry(
+        "characters of many scripts, 12 drawings each, rendered from matplotlib's fonts; test has new characters",
+        "comes with mnemon; DejaVu and STIX fonts, free licences",
+        (1, 28, 28),
+        "many, few images each",
+        embedded=_glyphs,
+        renumbered=True,
+    ),
+    "digits": Entry(
+        "1,797 handwritten digits of 8x8 pixels, enlarged", "UCI, in scikit-learn; CC BY 4.0", (1, 28, 28), 10, _digits
+    ),
+    "mnist": Entry(
+        "70,000 handwritten digits", "LeCun, Cortes, Burges; CC BY-SA 3.0 say its distributors", (1, 28, 28), 10
+    ),
+    "fixed_mnist": Entry(
+        "MNIST binarised once (Larochelle and Murray 2011), for comparison with published likelihoods",
+        "not downloadable here; give an .npz",
+        (1, 28, 28),
+        "none",
+    ),
+    "fashion_mnist": Entry("70,000 articles of clothing", "Zalando; MIT", (1, 28, 28), 10),
+    "omniglot": Entry(
+        "32,460 handwritten characters, 20 drawings each; test has new alphabets",
+        "Lake et al. 2015; MIT",
+        (1, 28, 28),
+        "964 train, 659 test",
+        renumbered=True,
+    ),
+    "cifar10": Entry("60,000 small colour photographs", "Krizhevsky 2009; no licence stated", (3, 32, 32), 10),
+    "celeba": Entry(
+        "202,599 faces, the middle 108 pixels, resized",
+        "Liu et al. 2015; non-commercial research only",
+        (3, 32, 32),
+        "10,177 persons",
+    ),
+}
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """Where data are looked for: `root`, else the folder named by MNEMON_DATA, else `data` in the cache folder."""
+    chosen = root or os.environ.get("MNEMON_DATA")
+    return Path(chosen).expanduser() if chosen else cache_folder() / "data"
+
+
+def load(
+    spec: str | Path,
+    split: str,
+    *,
+    root: str | Path | None = None,
+    download: bool = False,
+    image_shape: ImageShape | None = None,
+    unreadable: Unreadable = "error",
+    on_skip: Callable[[list[Path]], None] | None = None,
+) -> ImageSet:
+    """The split ("train", "test", "all", for some sets "valid") of a named set, a file or a folder.
+
+    A name is looked for among the embedded sets, as ROOT/NAME/SPLIT.npz, and in torchvision's files under ROOT. A
+    path is an .npz file, a folder with train.npz and test.npz, a folder of pictures with train/ and test/, or a plain
+    folder of pictures; what is not divided is, at random but always alike, nine to one. A folder called like a
+    named set is "./mnist". "all" is train and test together. `image_shape`, `unreadable` and `on_skip` are for
+    pictures, as in `from_folder`.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"load: expected split one of {', '.join(SPLITS)}, got {split!r}")
+    if isinstance(spec, str) and spec in CATALOG:
+        data = _named(spec, split, data_root(root), download)
+    else:
+        path = Path(spec).expanduser()
+        if not path.exists():
+            raise ValueError(_unknown(str(spec)))
+        data = _path(path, split, {"image_shape": image_shape, "unreadable": unreadable, "on_skip": on_skip})
+    if image_shape is not None and data.image_shape != tuple(image_shape):
+        raise ValueError(f"load: expected images {tuple(image_shape)}, but {spec} has {data.image_shape}")
+    return data
+
+
+def describe(root: str | Path | None = None) -> list[dict[str, Any]]:
+    """What there is, and what of it is here: one record per named set.
+
+    `here` is "embedded", "found" or "missing"; `where` the files, or the command that gets them.
+    """
+    root = data_root(root)
+    records = []
+    for name, entry in CATALOG.items():
+        found = [file for split in ("train", "test") for file in _places(name, split, root) if file.exists()]
+        if entry.embedded:
+            here, where = "embedded", "nothing to fetch"
+        elif found:
+            here, where = "found", str(found[0].parent if found[0].suffix == ".npz" else found[0])
+        else:
+            here, where = "missing", _remedy(name, "train", root)
+        record = {"name": name, "about": entry.about, "source": entry.source, "image_shape": entry.image_shape}
+        records.append(record | {"classes": entry.classes, "here": here, "where": where})
+    return records
+
+
+def _named(name: str, split: str, root: Path, download: bool) -> ImageSet:
+    entry = CATALOG[name]
+    if split == "all":
+        parts = [_named(name, part, root, download) for part in ("train", "test")]
+        return _together(parts, apart=entry.renumbered)
+    if entry.embedded:
+        if split == "valid":
+            raise ValueError(f"load: {name} has no split 'valid'; take train and split some off: data.split_off(0.1)")
+        return ImageSet(*entry.embedded(split), name, split)
+    stored = root / name / f"{split}.npz"
+    if stored.is_file():
+        return from_npz(stored, split=split, name=name)
+    if name not in torchvision_sets.READERS or (split == "valid" and name != "celeba"):
+        raise ValueError(f"load: {name}, {split} is not here; looked for {stored}. {_remedy(name, split, root)}")
+    data = ImageSet(*_by_torchvision(name, split, root, download), name, split)
+    with contextlib.suppress(OSError):  # keeping it only saves time
+        store(data, stored)
+    return data
+
+
+def _by_torchvision(name: str, split: str, root: Path, download: bool) -> tuple[Tensor, Tensor]:
+    looked = " and ".join(map(str, _places(name, split, root)))
+    if not download and not torchvision_sets.files_of(name, split, root).exists():
+        raise ValueError(f"load: {name}, {split} is not here; looked for {looked}. {_remedy(name, split, root)}")
+    if download:
+        root.mkdir(parents=True, exist_ok=True)
+    try:
+        return torchvision_sets.read(name, split, root, download=download)
+    except Exception as error:  # no connection, files that are cut off, a missing package, ...
+        what = "cannot be fetched" if download else "is not here whole"
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"load: {name}, {split} {what} ({reason}); looked for {looked}. {_remedy(name, split, root)}"
+        ) from error
+
+
+def store(data: ImageSet, path: Path) -> None:
+    """Write an .npz that `from_npz` reads; an existing file is replaced only by a complete new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    images, labels = data.images.cpu().numpy(), None if data.labels is None else data.labels.cpu().numpy()
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        if labels is None:
+            np.savez(file, images=images)
+        else:
+            np.savez(file, images=images, labels=labels)
+
+
+def _places(name: str, split: str, root: Path) -> list[Path]:
+    known = name in torchvision_sets.READERS
+    return [root / name / f"{split}.npz", *([torchvision_sets.files_of(name, split, root)] if known else [])]
+
+
+def _remedy(name: str, split: str, root: Path) -> str:
+    shape = CATALOG[name].image_shape
+    size = f"(N, {shape[1]}, {shape[2]})" if shape[0] == 1 else f"(N, {shape[1]}, {shape[2]}, {shape[0]})"
+    own = f"put your own at {root / name / f'{split}.npz'}, with images uint8 {size} and, if there are any, labels (N)"
+    if name not in torchvision_sets.READERS:
+        return f"It cannot be downloaded: {own}"
+    if split == "valid" and name != "celeba":
+        return f"It has no validation split; take train and split some off (data.split_off(0.1)), or {own}"
+    return f"Get it with: mnemon data get {name} --root {root} ; or {own}"
+
+
+def _path(path: Path, split: str, pictures: dict[str, Any]) -> ImageSet:
+    name = path.resolve().stem
+    if path.is_file():
+        return _divided(from_npz(path, name=name), split)
+    if any((path / f"{part}.npz").is_file() for part in ("train", "test")):
+        parts = [from_npz(path / f"{part}.npz", split=part, name=name) for part in _parts(path, split, ".npz")]
+        return _together(parts)
+    if all((path / part).is_dir() for part in ("train", "test")):
+        names = {each.name for part in SPLITS for each in (path / part).glob("*") if each.is_dir()}
+        folders = _parts(path, split, "")
+        parts = [from_folder(path / part, classes=sorted(names), **pictures) for part in folders]
+        parts = [dataclasses.replace(part, name=name, split=at) for part, at in zip(parts, folders, strict=True)]
+        return _together(parts)
+    return _divided(from_folder(path, **pictures), split)
+
+
+def _parts(path: Path, split: str, suffix: str) -> tuple[str, ...]:
+    parts = ("train", "test") if split == "all" else (split,)
+    for part in parts:
+        if not (path / f"{part}{suffix}").exists():
+            raise ValueError(f"load: expected {path / f'{part}{suffix}'} for the split {split!r}, found none")
+    return parts
+
+
+def _divided(data: ImageSet, split: str) -> ImageSet:
+    """Nine tenths for training, the rest for test."""
+    if split == "all":
+        return dataclasses.replace(data, split=split)
+    if split == "valid" or round(TEST_FRACTION * len(data)) < 1:
+        raise ValueError(
+            f"load: {data.name} has {len(data)} images that are not divided into splits; expected 'train' or 'test' of "
+            f"at least 6 images, or 'all', got {split!r}"
+        )
+    rest, part = data.split_off(TEST_FRACTION, seed=0)
+    return dataclasses.replace(rest if split == "train" else part, split=split)
+
+
+def _together(parts: list[ImageSet], apart: bool = False) -> ImageSet:
+    """Train and test as one; `apart` numbers the classes of test after those of train."""
+    if len(parts) == 1:
+        return parts[0]
+    first, second = parts
+    if first.image_shape != second.image_shape:
+        raise ValueError(f"load: train has images {first.image_shape}, test {second.image_shape}; expected one shape")
+    labels = None
+    if first.labels is not None and second.labels is not None:
+        labels = torch.cat([first.labels, second.labels + (int(first.labels.max()) + 1 if apart else 0)])
+    return ImageSet(torch.cat([first.images, second.images]), labels, first.name, "all")
+
+
+def _unknown(spec: str) -> str:
+    near = difflib.get_close_matches(spec, CATALOG, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"load: expected a file, a folder or one of {', '.join(CATALOG)}, got {spec!r}{hint}"

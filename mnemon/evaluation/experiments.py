@@ -1,0 +1,199 @@
+"""The evaluation of a trained run as result records: bounds, recall, novelty, and other sizes of memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mnemon.distributions.pixels import bits_per_dim
+from mnemon.evaluation import results
+from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, scored_groups
+from mnemon.evaluation.novelty import novelty
+from mnemon.evaluation.papers import paper_joint
+from mnemon.evaluation.recall import CORRUPTIONS, recall_errors
+from mnemon.models import MemoryVAE
+from mnemon.models.codec_model import CodecModel
+from mnemon.training.config import Config
+
+SIZES = ((64, 10), (640, 100), (1280, 150))
+"""Episode length and clusters at which mixture and tree memories are resized (VBM, 4.4.3)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """A trained model, the test images it is asked about, and what every record of it says."""
+
+    model: CodecModel
+    config: Config
+    test: TestSet
+    common: Mapping[str, Any]
+    seed: int = 0
+
+    @classmethod
+    def of(
+        cls, model: CodecModel, config: Config, test: TestSet, *, command: str, updates: int | None, seed: int = 0
+    ) -> Evaluation:
+        data = config.data
+        binarisation = {"none": "dequantised" if data.dequantise else None, "static": f"pixel > {data.threshold}"}
+        common = {
+            "experiment": config.name,
+            "model": config.model.kind,
+            "data": test.data.name,
+            "split": test.data.split,
+            "binarisation": binarisation.get(data.binarise, data.binarise),
+            "num_seeds": 1,
+            "seed": config.training.seed,
+            "updates": updates,
+            "command": command,
+            "commit": results.current_commit(),
+        }
+        return cls(model, config, test, common, seed)
+
+    @property
+    def length(self) -> int:
+        return self.config.data.episode_length
+
+    def record(self, estimate: Estimate, metric: str, unit: str, **more: Any) -> dict[str, Any]:
+        interval = None if math.isnan(estimate.interval) else round(estimate.interval, 5)
+        settings = {"episode_length": self.length, "memory_floats": self.floats(), **self.common, **more}
+        return results.result(metric=metric, value=round(estimate.value, 5), unit=unit, interval=interval, **settings)
+
+    def floats(self, length: int | None = None, **write: Any) -> int:
+        """Floats of one episode's memory."""
+        x = torch.zeros(length or self.length, *self.model.codec.image_shape, device=self.test.device)
+        with torch.no_grad():
+            return self.model.write(x, **write).nbytes // 4
+
+
+def bounds(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
+    """Joint and conditional bound of written frames, and bits per dimension."""
+    found = episode_bounds(evaluation.model, evaluation.test, episode_length=evaluation.length, seed=evaluation.seed)
+    paper = paper_joint(evaluation.config.name)
+    for kind in ("joint", "conditional"):
+        extra = paper if kind == "joint" else {}
+        note = None if kind == "joint" else "the scored frames are those that were written"
+        yield evaluation.record(
+            found[kind], "bound", "nats/frame", bound=kind, scored="written", num_samples=1, note=note, **extra
+        )
+    for name in ("reconstruction", "code_kl", "address_kl", "memory_kl"):
+        yield evaluation.record(found[name], name, "nats/frame", scored="written", num_samples=1)
+    codec = evaluation.model.codec
+    if codec.likelihood.is_density:
+        nats = torch.tensor([found["joint"].value, found["joint"].value - found["joint"].interval])
+        value, worse = bits_per_dim(nats, math.prod(codec.image_shape), is_density=True).tolist()
+        estimate = Estimate(value, worse - value, found["joint"].count)
+        yield evaluation.record(estimate, "bits_per_dim", "bits/dim", bound="joint", scored="written", num_samples=1)
+
+
+def groups(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
+    """Conditional bound of written frames, unwritten frames of their classes, and unseen classes."""
+    sizes = class_sizes(evaluation)
+    if sizes is None:
+        return
+    for samples in (1, 16):
+        found = scored_groups(evaluation.model, evaluation.test, num_samples=samples, seed=evaluation.seed, **sizes)
+        for scored, values in found.items():
+            yield evaluation.record(
+                Estimate.of(values.mean(-1)), "bound", "nats/frame", bound="conditional", scored=scored,
+                num_samples=samples, episode_length=sizes["num_classes"] * sizes["per_class"],
+                note=f"episodes of {sizes['num_classes']} classes x {sizes['per_class']}",
+            )  # fmt: skip
+
+
+def recall(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
+    """Squared error of corrupted written images, before and after reading."""
+    yield from _recall(evaluation, evaluation.length)
+
+
+def novelty_scores(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
+    """AUROC of written, and of unwritten frames of written classes, against unseen classes."""
+    sizes = class_sizes(evaluation)
+    if sizes is None:
+        return
+    found = novelty(evaluation.model, evaluation.test, seed=evaluation.seed, **sizes)
+    for name, estimate in found.items():
+        scorer, scored = name.split("_", 1)
+        score = "log p(x|memory) - log p(x|prior)" if scorer == "model" else "nearest written image"
+        more = {} if scorer == "model" else {"model": "pixel nearest neighbour"}
+        yield evaluation.record(
+            estimate, "auroc", "auroc", scored=scored, episode_length=sizes["num_classes"] * sizes["per_class"],
+            note=f"against unseen classes; {score}; {sizes['num_classes']} classes x {sizes['per_class']}", **more,
+        )  # fmt: skip
+
+
+def resized(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
+    """The same weights with longer episodes and more clusters: bounds and recall."""
+    if evaluation.config.model.num_clusters is None:
+        return
+    model = evaluation.model
+    assert isinstance(model, MemoryVAE)
+    memory: Any = model.memory
+    for length, clusters in SIZES:
+        if length > len(evaluation.test.data):
+            continue
+        batch = max(1, 1024 // length)
+        write = {"num_clusters": clusters}
+        try:
+            model.memory = memory.replace(num_clusters=clusters)
+            found = episode_bounds(
+                model, evaluation.test, episode_length=length, batch_size=batch, seed=evaluation.seed
+            )
+        finally:
+            model.memory = memory
+        floats = evaluation.floats(length, num_clusters=clusters)
+        sizes = {"episode_length": length, "memory_floats": floats}
+        for kind in ("joint", "conditional"):
+            yield evaluation.record(
+                found[kind], "bound", "nats/frame", bound=kind, scored="written", num_samples=1,
+                note=f"resized to {clusters} clusters", **sizes,
+            )  # fmt: skip
+        yield from _recall(evaluation, length, batch, write, f"resized to {clusters} clusters; ", **sizes)
+
+
+def _recall(
+    evaluation: Evaluation,
+    length: int,
+    batch: int = 16,
+    write: Mapping[str, Any] | None = None,
+    prefix: str = "",
+    **sizes: Any,
+) -> Iterable[dict[str, Any]]:
+    for told, (name, level) in CORRUPTIONS.items():
+        found = recall_errors(
+            evaluation.model, evaluation.test, name, level, episode_length=length, batch_size=batch,
+            seed=evaluation.seed, write=write,
+        )  # fmt: skip
+        reads, best = found.best
+        what = f"{prefix}{told}"
+        yield evaluation.record(found.corrupted, "mse_corrupted", "per pixel", scored="written", note=what, **sizes)
+        yield evaluation.record(
+            best, "mse_recalled", "per pixel", scored="written",
+            note=f"{what}; best of 1 to {len(found.reads)} reads: {reads}", **sizes,
+        )  # fmt: skip
+        removed = Estimate(found.removed, math.nan, best.count)
+        yield evaluation.record(removed, "error_removed", "share", scored="written", note=what, **sizes)
+
+
+def class_sizes(evaluation: Evaluation) -> dict[str, Any] | None:
+    """Classes and items per class of an episode: 8 x 8 where there are classes enough, else half of the classes."""
+    data = evaluation.test.data
+    if data.labels is None or data.num_classes < 4:
+        return None
+    num_classes = min(8, data.num_classes // 2)
+    smallest = int(data.labels.unique(return_counts=True)[1].min())
+    # glyphs have 12 of a class: 8 are written, 4 are left to be scored
+    per_class = max(1, min(64 // num_classes, smallest * 2 // 3))
+    return {"num_classes": num_classes, "per_class": per_class, "num_episodes": 64}
+
+
+PARTS: dict[str, Callable[[Evaluation], Iterable[dict[str, Any]]]] = {
+    "bounds": bounds,
+    "groups": groups,
+    "recall": recall,
+    "novelty": novelty_scores,
+    "resize": resized,
+}

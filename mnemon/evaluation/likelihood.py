@@ -1,0 +1,119 @@
+"""Bounds on test episodes: joint and conditional of what was written, conditional of what was not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mnemon.core.protocol import MemoryModel
+from mnemon.core.random import stream
+from mnemon.data.episodes import IidEpisodes, novelty_episodes
+from mnemon.data.images import ImageSet
+from mnemon.data.preprocess import Preprocessing
+from mnemon.training.objective import per_frame
+
+BOUNDS, WRITES = 11, 12
+"""Random streams of the evaluation."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over episodes with the half width of its 95% interval."""
+
+    value: float
+    interval: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Tensor) -> Estimate:
+        values = values.double().flatten()
+        spread = float(values.std()) if len(values) > 1 else math.nan
+        return cls(float(values.mean()), 1.96 * spread / math.sqrt(len(values)), len(values))
+
+
+@dataclass(frozen=True, eq=False)
+class TestSet:
+    """Test images, prepared once, and how to draw them as floats on a device."""
+
+    data: ImageSet
+    preprocessing: Preprocessing
+    device: torch.device
+
+    __test__ = False  # not a test class
+
+    @classmethod
+    def of(cls, data: ImageSet, preprocessing: Preprocessing, device: torch.device | str = "cpu") -> TestSet:
+        return cls(preprocessing.fix(data, train=False).to(device), preprocessing, torch.device(device))
+
+    def draw(self, index: Tensor, generator: torch.Generator) -> Tensor:
+        """Shapes: (*B, T) -> (*B, T, *X)"""
+        return self.preprocessing(self.data.images[index.to(self.device)], generator)
+
+    def batches(self, episode_length: int, batch_size: int, seed: int) -> Iterator[tuple[Tensor, torch.Generator]]:
+        """Every image once, in random episodes; incomplete batches are dropped."""
+        batch_size = max(1, min(batch_size, len(self.data) // episode_length))
+        index = IidEpisodes(episode_length, batch_size).epoch(self.data, seed=seed, epoch=0).index
+        for i, part in enumerate(index):
+            generator = stream(seed, BOUNDS, i, device=str(self.device))
+            yield self.draw(part, generator), generator
+
+
+@torch.no_grad()
+def episode_bounds(
+    model: MemoryModel, test: TestSet, *, episode_length: int, batch_size: int = 16, seed: int = 0, **write: Any
+) -> dict[str, Estimate]:
+    """Joint and conditional bound and the four terms, nats per frame, over all test images in i.i.d. episodes."""
+    found: dict[str, list[Tensor]] = {}
+    for x, generator in test.batches(episode_length, batch_size, seed):
+        terms = model.terms(x, generator=generator, **write)
+        for i in range(len(x)):
+            parts = per_frame(terms[i])
+            parts["joint"] = parts["conditional"] - parts["memory_kl"]
+            for name, value in parts.items():
+                found.setdefault(name, []).append(value.cpu())
+    return {name: Estimate.of(torch.stack(values)) for name, values in found.items()}
+
+
+@torch.no_grad()
+def scored_groups(
+    model: MemoryModel,
+    test: TestSet,
+    *,
+    num_classes: int = 8,
+    per_class: int = 8,
+    num_episodes: int = 64,
+    num_samples: int = 1,
+    seed: int = 0,
+    score: Callable[[MemoryModel, Any, Tensor, torch.Generator], Tensor] | None = None,
+    block: int = 8,
+) -> dict[str, Tensor]:
+    """Scores of written frames, unwritten frames of their classes, and frames of unseen classes.
+
+    The score is the bound on log p(x | memory) unless another is given. Shapes: -> (num_episodes, frames) each
+    """
+    episodes = novelty_episodes(
+        test.data, num_classes=num_classes, per_class=per_class, num_episodes=num_episodes, seed=seed
+    )
+    groups: dict[str, list[Tensor]] = {"written": [], "same_class": [], "unseen": []}
+    for start in range(0, num_episodes, block):
+        generator = stream(seed, WRITES, start, device=str(test.device))
+        part = slice(start, start + block)
+        written = test.draw(episodes.written[part], generator)
+        state = model.write(written, generator=generator)
+        frames = {
+            "written": written,
+            "same_class": test.draw(episodes.same_class[part], generator),
+            "unseen": test.draw(episodes.unseen[part], generator),
+        }
+        for name, x in frames.items():
+            if score is None:
+                value = model.log_likelihood(state, x, num_samples=num_samples, generator=generator).value
+            else:
+                value = score(model, state, x, generator)
+            groups[name].append(value.cpu())
+    return {name: torch.cat(values) for name, values in groups.items()}

@@ -1,0 +1,72 @@
+"""Pictures of a memory: the episode, samples, iterative reading with nearest neighbours, and the memory itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from mnemon import plots
+from mnemon.core.random import stream
+from mnemon.evaluation.likelihood import TestSet
+from mnemon.models.codec_model import CodecModel
+from mnemon.models.reading import iterate, nearest
+
+PICTURES = 14
+SHOWN = 64
+"""Images of an episode, and samples, that are shown."""
+READERS, READS = 8, 12
+
+
+@torch.no_grad()
+def draw_all(
+    model: CodecModel, test: TestSet, out: Path, *, length: int, num_clusters: int | None = None, seed: int = 0
+) -> list[Path]:
+    """Write a test episode and draw it four ways into `out`; returns the files."""
+    generator = stream(seed, PICTURES, device=str(test.device))
+    order = torch.randperm(len(test.data), generator=stream(seed, PICTURES))[:length]
+    episode = test.draw(order, generator)
+    options: dict[str, Any] = {} if num_clusters is None else {"num_clusters": num_clusters}
+    state = model.write(episode, generator=generator, **options)
+    files = [out / name for name in ("episode.png", "samples.png", "iterative.png", "memory.png")]
+    plots.save_grid(episode[:SHOWN], files[0])
+    plots.save_grid(model.sample(state, SHOWN, generator=generator), files[1])
+    chains = iterate(model, state, READERS, READS, generator=generator)
+    plots.save_grid(with_neighbours(chains, episode), files[2])
+    picture = memory_picture(state)
+    if picture is None:
+        return files[:3]
+    plots.save(picture, files[3])
+    return files
+
+
+def with_neighbours(chains: Tensor, episode: Tensor) -> Tensor:
+    """Chains of reads, a white column, and the written image nearest to each last read (figure 4 of VBM).
+
+    Shapes: (n, steps, *X), (T, *X) -> (n, steps + 2, *X)
+    """
+    closest = episode[nearest(chains[:, -1], episode)]
+    return torch.cat((chains, torch.ones_like(closest)[:, None], closest[:, None]), dim=1)
+
+
+def memory_picture(state: Any) -> Figure | None:
+    """The rows of every R_h below one another (figure 5 of VBM), and b_h beside them. None without slots."""
+    if not hasattr(state, "R"):
+        return None
+    rows = state.R.detach().cpu().float()
+    if rows.ndim == 4:  # a tree: segments side by side make whole codes again
+        rows = torch.cat(list(rows), dim=-1)
+    matrix = rows.flatten(0, -2).numpy()
+    limit = float(np.quantile(np.abs(matrix), 0.995)) or 1.0
+    figure = Figure(figsize=(6.4, min(9.0, 2.2 + len(matrix) / 90)), layout="constrained")
+    axis = figure.subplots()
+    image = axis.imshow(matrix, aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+    axis.set_xlabel("code dimension")
+    per_cluster = f", {rows.shape[-2]} of each of {rows.shape[0]} clusters" if rows.ndim == 3 else ""
+    axis.set_ylabel(f"rows of the memory's mean{per_cluster}")
+    figure.colorbar(image, ax=axis, shrink=0.7)
+    return figure

@@ -1,0 +1,89 @@
+"""Recall: how much of a corruption does reading through the memory undo?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mnemon.core.protocol import MemoryModel
+from mnemon.core.random import stream
+from mnemon.data.corruptions import corrupt
+from mnemon.evaluation.likelihood import Estimate, TestSet
+
+RECALL = 13
+CORRUPTIONS: dict[str, tuple[str, float]] = {
+    "salt and pepper, 10% of the pixels": ("salt_and_pepper", 0.1),
+    "right half erased": ("half", 1),
+}
+"""What is measured: a corruption and its level, by the name that a record gives it."""
+
+
+@dataclass(frozen=True)
+class RecallErrors:
+    """Mean squared error per pixel: of the corrupted image itself, and after each number of reads."""
+
+    corrupted: Estimate
+    reads: tuple[Estimate, ...]
+
+    @property
+    def best(self) -> tuple[int, Estimate]:
+        """The number of reads with the smallest error, and that error."""
+        best = min(range(len(self.reads)), key=lambda i: self.reads[i].value)
+        return best + 1, self.reads[best]
+
+    @property
+    def removed(self) -> float:
+        """Share of the corruption's error that the best read removes."""
+        return 1 - self.best[1].value / self.corrupted.value
+
+
+@torch.no_grad()
+def recall_errors(
+    model: MemoryModel,
+    test: TestSet,
+    name: str,
+    level: float,
+    *,
+    episode_length: int,
+    batch_size: int = 16,
+    num_batches: int | None = 8,
+    reads: int = 5,
+    seed: int = 0,
+    write: Mapping[str, Any] | None = None,
+) -> RecallErrors:
+    """Write test episodes, corrupt their images, read 1 to `reads` times. Erased pixels are read with `observed`, and
+    observed ones are kept as they are."""
+    before: list[Tensor] = []
+    after: list[list[Tensor]] = [[] for _ in range(reads)]
+    for i, (x, generator) in enumerate(test.batches(episode_length, batch_size, seed)):
+        if num_batches is not None and i == num_batches:
+            break
+        state = model.write(x, generator=generator, **(write or {}))
+        cue, observed = corrupt(name, x, level, stream(seed, RECALL, i, device=str(test.device)))
+        before.append(_error(cue, x))
+        for steps, recalled in enumerate(successive_reads(model, state, cue, observed, reads)):
+            after[steps].append(_error(recalled, x))
+    return RecallErrors(Estimate.of(torch.cat(before)), tuple(Estimate.of(torch.cat(values)) for values in after))
+
+
+def successive_reads(model: MemoryModel, state: Any, cue: Tensor, observed: Tensor | None, reads: int) -> list[Tensor]:
+    """The recall after 1, 2, ... reads, observed pixels put back. Shapes: (*B, Q, *X) -> that, `reads` times"""
+    if observed is None:
+        results, current = [], cue
+        for _ in range(reads):
+            current = model.read(state, current)
+            results.append(current)
+        return results
+    return [
+        torch.where(observed, cue, model.read(state, cue, observed=observed, steps=steps))
+        for steps in range(1, reads + 1)
+    ]
+
+
+def _error(images: Tensor, clean: Tensor) -> Tensor:
+    """Shapes: (B, T, *X) -> (B): one number per episode"""
+    return (images - clean).square().flatten(1).mean(1).cpu()

@@ -1,0 +1,48 @@
+"""Presets: one TOML per published experiment, named by paper and table, and small ones for the embedded data.
+
+A preset may start from another one: `extends = "vbm-table2-vae"` at its top, then only what differs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mnemon.training.config import Config, nearest, parse, read_values
+
+FOLDER = Path(__file__).parent
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load(name: str) -> Config:
+    """A preset by name, or any .toml file by path."""
+    return parse(_values(name))
+
+
+def _values(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+    path = Path(name)
+    if path.suffix in (".toml", ".json"):
+        if not path.is_file():
+            raise ValueError(f"preset: no file {path}")
+    elif name in names():
+        path = FOLDER / f"{name}.toml"
+    else:
+        raise ValueError(f"unknown preset {name!r}{nearest(name, names())} (mnemon presets lists them)")
+    if name in seen:
+        raise ValueError(f"preset {name}: extends itself, by way of {' -> '.join(seen)}")
+    values = {"name": path.stem, **read_values(path)}
+    base = values.pop("extends", None)
+    return values if base is None else _merge(_values(base, (*seen, name)), values)
+
+
+def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Tables are merged key by key; other values, also lists of stages, are replaced."""
+    merged = dict(base)
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            value = _merge(base[key], value)
+        merged[key] = value
+    return merged

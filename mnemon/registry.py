@@ -1,0 +1,168 @@
+"""The models by name: what each is, which paper it comes from, and how its configuration makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from mnemon.memories import CategoricalMemory, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
+from mnemon.memories.base import LatentMemory
+from mnemon.models import VAE, KanervaMachine, MemoryVAE, NeuralStatistician, StochasticRegulariser
+from mnemon.models.codec_model import CodecModel
+from mnemon.nets.codec import Codec
+from mnemon.training.config import ModelConfig, nearest
+
+SHARED = {"kind", "image_shape", "likelihood", "architecture", "num_filters", "code_dim"}
+VARIANCES = {"noise_var", "slot_var"}
+LATENT = VARIANCES | {"code_var", "num_slots", "num_steps", "sampled_terms", "online_chunks", "regulariser"}
+CLUSTERS = LATENT | {"num_clusters", "location_var"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the registry."""
+
+    title: str
+    paper: str
+    memory: str
+    state_floats: str
+    uses: frozenset[str]
+    build: Callable[[ModelConfig], CodecModel]
+
+
+def build_model(config: ModelConfig) -> CodecModel:
+    """The model that a configuration describes, with fresh weights."""
+    if config.kind not in MODELS:
+        raise ValueError(f"model.kind: unknown model {config.kind!r}{nearest(config.kind, MODELS)}")
+    if config.image_shape is None:
+        raise ValueError("model.image_shape: expected (channels, height, width), got nothing; train takes it from data")
+    entry = MODELS[config.kind]
+    for option in fields(config):
+        given = getattr(config, option.name) != option.default
+        if given and option.name not in SHARED | entry.uses:
+            raise ValueError(
+                f"model.{option.name}: {config.kind} has no use for it; it takes {', '.join(sorted(entry.uses)) or '-'}"
+            )
+    return entry.build(config)
+
+
+def set_regulariser(model: CodecModel, regulariser: Any) -> None:
+    """Give a MemoryVAE another stochastic regulariser (a stage of a schedule may)."""
+    if not isinstance(model, MemoryVAE):
+        raise ValueError(f"stages.regulariser: {type(model).__name__} has no regulariser; only the VBM models do")
+    model.regulariser = StochasticRegulariser(**vars(regulariser))
+
+
+def _codec(config: ModelConfig, **options: Any) -> Codec:
+    assert config.image_shape is not None
+    return Codec.convolutional(
+        config.image_shape,
+        config.code_dim,
+        likelihood=config.likelihood,
+        architecture=config.architecture,
+        num_filters=config.num_filters,
+        **options,
+    )
+
+
+def _given(config: ModelConfig, *names: str) -> dict[str, Any]:
+    """The options that were set; the classes' own defaults stand for the others."""
+    values = {name: getattr(config, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _memory_vae(memory_class: type[LatentMemory], *names: str, **fixed: Any) -> Callable[[ModelConfig], CodecModel]:
+    def build(config: ModelConfig) -> CodecModel:
+        options = _given(config, "noise_var", "slot_var", *names)
+        memory = memory_class(config.code_dim, config.num_slots or 32, **options, **fixed)
+        regulariser = None if config.regulariser is None else StochasticRegulariser(**vars(config.regulariser))
+        return MemoryVAE(
+            _codec(config, code_var=config.code_var),
+            memory,
+            num_steps=config.num_steps,
+            regulariser=regulariser,
+            sampled_terms=config.sampled_terms,
+            online_chunks=config.online_chunks,
+        )
+
+    return build
+
+
+def _vae(config: ModelConfig) -> CodecModel:
+    return VAE(_codec(config))
+
+
+def _statistician(config: ModelConfig) -> CodecModel:
+    return NeuralStatistician(_codec(config, head=False), **_given(config, "context_dim"))
+
+
+def _kanerva(config: ModelConfig) -> CodecModel:
+    memory = KanervaMemory(config.code_dim, config.num_slots or 32, **_given(config, "noise_var", "slot_var", "online"))
+    return KanervaMachine(
+        _codec(config, head=False, encoding_dim=config.code_dim),
+        memory,
+        trainable_prior=config.trainable_prior,
+        **_given(config, "autoencoder_weight"),
+    )
+
+
+MODELS: dict[str, Entry] = {
+    "vae": Entry("variational autoencoder", "Kingma and Welling, 2013", "none (a count)", "1", frozenset(), _vae),
+    "statistician": Entry(
+        "neural statistician (basic)",
+        "Edwards and Storkey, 2017",
+        "a Gaussian context vector of size D",
+        "2 D + pooled statistics",
+        frozenset({"context_dim"}),
+        _statistician,
+    ),
+    "dkm": Entry(
+        "Dynamic Kanerva Machine",
+        "Wu et al., 2018",
+        "K slots, least-squares addresses",
+        "K C + K^2",
+        frozenset(VARIANCES | {"num_slots", "online", "autoencoder_weight", "trainable_prior"}),
+        _kanerva,
+    ),
+    "vbm-gaussian": Entry(
+        "VBM, Gaussian addresses",
+        "VBM, theorem 1",
+        "K slots, weighted sums of them",
+        "K C + K^2",
+        frozenset(LATENT),
+        _memory_vae(GaussianMemory),
+    ),
+    "vbm-shifted": Entry(
+        "VBM, Gaussian addresses with a location",
+        "VBM, theorem 3",
+        "K slots and a location",
+        "K C + K^2 + C + 1",
+        frozenset(LATENT | {"location_var"}),
+        _memory_vae(GaussianMemory, "location_var", shift=True),
+    ),
+    "vbm-categorical": Entry(
+        "VBM, categorical addresses",
+        "VBM, theorem 2",
+        "K slots, one per item",
+        "K C + K",
+        frozenset(LATENT),
+        _memory_vae(CategoricalMemory),
+    ),
+    "vbm-mixture": Entry(
+        "VBM, mixture",
+        "VBM, theorem 4",
+        "H clusters, each K slots and a location",
+        "H (K C + K^2 + C + 1)",
+        frozenset(CLUSTERS),
+        _memory_vae(MixtureMemory, "num_clusters", "location_var"),
+    ),
+    "vbm-tree": Entry(
+        "VBM, tree",
+        "VBM, theorem 5",
+        "a mixture per segment of the code",
+        "G H (K C/G + K^2 + C/G + 1) + H^G",
+        frozenset(CLUSTERS | {"num_segments"}),
+        _memory_vae(TreeMemory, "num_clusters", "location_var", "num_segments"),
+    ),
+}

@@ -1,0 +1,1 @@
+"""Training: a plain loop on Lightning Fabric, its configuration, checkpoints and metrics."""

@@ -1,0 +1,102 @@
+"""Run folders: config.json, model.safetensors (the best weights), metrics.jsonl, state.ckpt (to resume)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mnemon.core.state import atomic_path
+from mnemon.training.config import Config, parse
+
+VERSION = 1
+CONFIG, WEIGHTS, METRICS, STATE = "config.json", "model.safetensors", "metrics.jsonl", "state.ckpt"
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A digest of a model's weights and buffers: memories carry that of the model that wrote them."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def save_weights(folder: Path, model: nn.Module) -> None:
+    tensors = {name: t.detach().cpu().contiguous().clone() for name, t in model.state_dict().items()}
+    with atomic_path(folder / WEIGHTS) as temporary:
+        save_file(tensors, temporary, metadata={"format": "mnemon-model", "format_version": str(VERSION)})
+
+
+def load_weights(folder: Path, model: nn.Module) -> None:
+    """Load model.safetensors into a model, refusing weights of another one."""
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise ValueError(f"load: no {WEIGHTS} in {folder}; train the run first")
+    try:
+        tensors = load_file(path)
+    except Exception as error:
+        raise ValueError(f"load: {path} is not a whole safetensors file ({error})") from error
+    check_weights(str(path), model, tensors)
+    model.load_state_dict(tensors)
+
+
+def check_weights(where: str, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    own = model.state_dict()
+    missing, unknown = own.keys() - tensors.keys(), tensors.keys() - own.keys()
+    other = [name for name in own.keys() & tensors.keys() if own[name].shape != tensors[name].shape]
+    if missing or unknown or other:
+        raise ValueError(
+            f"{where}: these are the weights of another model: {len(missing)} missing, {len(unknown)} unknown, "
+            f"{len(other)} of another shape (such as {sorted(missing | unknown | set(other))[0]}); "
+            "use the config.json they were saved with"
+        )
+
+
+def save_config(folder: Path, config: Config) -> None:
+    with atomic_path(folder / CONFIG) as temporary:
+        Path(temporary).write_text(json.dumps({"version": VERSION, **config.as_dict()}, indent=1) + "\n")
+
+
+def read_config(folder: Path) -> Config:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise ValueError(f"{folder}: expected a run folder with {CONFIG}, found none; mnemon train makes one")
+    try:
+        values = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path}: not readable as JSON ({error})") from error
+    if values.pop("version", None) != VERSION:
+        raise ValueError(f"{path}: written by another version of this library; expected version {VERSION}")
+    return parse(values)
+
+
+def save_state(folder: Path, state: Mapping[str, Any]) -> None:
+    """Tensors and plain values only, so that loading needs no pickled code."""
+    with atomic_path(folder / STATE) as temporary:
+        torch.save({"version": VERSION, **state}, temporary)
+
+
+def load_state(folder: Path, config: Config) -> dict[str, Any] | None:
+    """What `save_state` wrote, if it belongs to this configuration; None when there is nothing to resume."""
+    path = folder / STATE
+    if not path.is_file():
+        return None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ValueError(f"{path}: not a whole checkpoint ({error}); delete it to start over") from error
+    if state.get("version") != VERSION:
+        raise ValueError(f"{path}: checkpoint version {state.get('version')}, expected {VERSION}; start the run anew")
+    if state["config"] != json.dumps(config.as_dict(), sort_keys=True):
+        raise ValueError(
+            f"{path}: this checkpoint belongs to other settings than those asked for; "
+            f"resume with the settings in {folder / CONFIG}, or train into another folder"
+        )
+    return dict(state)

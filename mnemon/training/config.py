@@ -1,0 +1,253 @@
+"""What an experiment is: frozen dataclasses, read from TOML or JSON; an unknown key fails with its nearest match."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which images, how they are prepared, and how they are cut into episodes."""
+
+    name: str = "glyphs"
+    extra: tuple[str, ...] = ()
+    """Further data sets of the same image size that are trained on together with the first."""
+    image_shape: tuple[int, int, int] | None = None
+    """(channels, height, width) that the pictures of a folder are brought to; needed when their sizes differ."""
+    binarise: Literal["none", "static", "dynamic", "fixed"] = "none"
+    threshold: int = 127
+    dequantise: bool = False
+    validation: float = 0.1
+    episodes: Literal["iid", "classes", "ragged"] = "iid"
+    episode_length: int = 64
+    min_length: int = 1
+    """Ragged episodes are between this and episode_length long."""
+    num_classes: int = 8
+    """Classes in an episode of kind "classes"; each gives episode_length / num_classes items."""
+    batch_size: int = 16
+    duplicate: int = 1
+    """Each batch is processed this often at once, with independent draws (VBM, table 2: 8 x 2)."""
+    on_device: bool = True
+    """Hold the images on the GPU when they take less than half of its free memory."""
+
+
+@dataclass(frozen=True)
+class RegulariserConfig:
+    """The stochastic regulariser t = gamma - epsilon + delta Beta(alpha, beta) (VBM, 3.2.3)."""
+
+    gamma: float = 0.5
+    epsilon: float = 0.1
+    delta: float = 0.2
+    alpha: float = 8.0
+    beta: float = 8.0
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Which model (see `mnemon.registry`) and its sizes; what a model has no use for, it refuses."""
+
+    kind: str = "vbm-mixture"
+    image_shape: tuple[int, int, int] | None = None
+    """(channels, height, width); taken from the data when absent."""
+    likelihood: Literal["bernoulli", "gaussian", "logistic_mixture"] = "bernoulli"
+    architecture: Literal["basic", "improved"] = "improved"
+    num_filters: int = 32
+    code_dim: int = 64
+    code_var: float | None = None
+    num_slots: int | None = None
+    num_clusters: int | None = None
+    num_segments: int | None = None
+    num_steps: int | None = None
+    noise_var: float | None = None
+    slot_var: float | None = None
+    location_var: float | None = None
+    online: bool | None = None
+    sampled_terms: bool = False
+    online_chunks: int | None = None
+    context_dim: int | None = None
+    autoencoder_weight: float | None = None
+    trainable_prior: bool = False
+    regulariser: RegulariserConfig | None = None
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """What training maximises, in nats per frame.
+
+    conditional - memory_weight * memory_kl + recall_weight * log p(x | recall of a corrupted x).
+    The defaults are the joint bound. `write_fraction` below 1 writes a random subset of each episode and
+    scores all of it. `bound_weight` scales the bound's part; reported bounds are never weighted.
+    """
+
+    memory_weight: float = 1.0
+    bound_weight: float = 1.0
+    write_fraction: float = 1.0
+    recall_weight: float = 0.0
+    corruption: str = "salt_and_pepper"
+    level: float = 0.1
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """One stage of a schedule. Each begins with the best weights so far and a fresh optimiser."""
+
+    epochs: int = 100
+    leftover: bool = False
+    """Add the epochs that the stage before left unused when it stopped early (VBM, F.2.2)."""
+    learning_rate: float = 1e-3
+    decay: Literal["constant", "cosine"] = "constant"
+    patience: int = 10
+    """Epochs without a better validation bound before the stage stops; 0: never."""
+    regulariser: RegulariserConfig | None = None
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The optimiser and how the loop runs."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
+    seed: int = 0
+    log_every: int = 50
+    checkpoint_every: int | None = None
+    """Batches between checkpoints within an epoch; one is always written at an epoch's end."""
+    validation_batches: int | None = None
+    tensorboard: bool = False
+
+
+@dataclass(frozen=True)
+class Config:
+    """One experiment: everything that decides what is trained."""
+
+    name: str
+    description: str = ""
+    paper: str | None = None
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    stages: tuple[StageConfig, ...] = (StageConfig(),)
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def with_settings(self, settings: Iterable[str]) -> Config:
+        """Change single values: "training.seed=1", "stages.0.epochs=3"; values are read as TOML."""
+        values = self.as_dict()
+        for setting in settings:
+            key, equals, text = setting.partition("=")
+            if not equals:
+                raise ValueError(f"--set: expected key=value, got {setting!r}; for example training.seed=1")
+            _assign(values, key.strip(), _value(text.strip()))
+        return parse(values)
+
+
+def parse(values: Mapping[str, Any]) -> Config:
+    """A configuration from nested dictionaries, as TOML and JSON give them."""
+    config: Config = _build(Config, values, "")
+    if not config.stages:
+        raise ValueError("stages: expected at least one stage, got none")
+    return config
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """The nested tables of a .toml or .json file."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: not a readable {path.suffix} file ({error})") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: expected tables of settings, got a {type(values).__name__}")
+    return values
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """The end of an error message: "; did you mean X?", or the choices."""
+    choices = list(choices)
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; expected one of {', '.join(sorted(choices))}"
+
+
+def _build(cls: Any, values: Any, where: str) -> Any:
+    """A dataclass from a dictionary, checking every key and value against its annotation."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{where}: expected a table of settings, got {values!r}")
+    hints = typing.get_type_hints(cls)
+    prefix = f"{where}." if where else ""
+    for key in values:
+        if key not in hints:
+            raise ValueError(f"unknown setting {prefix}{key}{nearest(key, hints)}")
+    built = {key: _convert(hints[key], value, prefix + key) for key, value in values.items()}
+    try:
+        return cls(**built)
+    except TypeError:
+        missing = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in built]
+        raise ValueError(f"{where or 'configuration'}: missing {', '.join(missing)}") from None
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        return _convert(next(a for a in arguments if a is not type(None)), value, where)
+    if origin is Literal:
+        if value not in arguments:
+            raise ValueError(f"{where}: got {value!r}{nearest(str(value), map(str, arguments))}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{where}: expected a list, got {value!r}")
+        return tuple(_convert(arguments[0], item, f"{where}.{i}") for i, item in enumerate(value))
+    if dataclasses.is_dataclass(hint):
+        return _build(hint, value, where)
+    accepted = (int, float) if hint is float else hint
+    if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
+        raise ValueError(f"{where}: expected {hint.__name__}, got {value!r}")
+    return hint(value)
+
+
+def _assign(values: Any, key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    for depth, part in enumerate(path):
+        values = _step(values, part, ".".join(path[: depth + 1]))
+        if values is None:
+            raise ValueError(f"--set: {'.'.join(path[: depth + 1])} is not set in this experiment; set it as a whole")
+    if isinstance(values, list | tuple):
+        raise ValueError(f"--set: {key} names a stage; set one of its values, such as {key}.epochs")
+    if last not in values:
+        raise ValueError(f"unknown setting {key}{nearest(last, values)}")
+    values[last] = value
+
+
+def _step(values: Any, part: str, where: str) -> Any:
+    if isinstance(values, list | tuple):
+        if not part.isdigit() or int(part) >= len(values):
+            raise ValueError(f"--set: {where}: expected a number below {len(values)}, got {part!r}")
+        return values[int(part)]
+    if part not in values:
+        raise ValueError(f"unknown setting {where}{nearest(part, values)}")
+    return values[part]
+
+
+def _value(text: str) -> Any:
+    """A TOML value; a bare word is a string, "none" is nothing."""
+    if text.lower() == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,132 @@
+"""The images of a training: loaded, prepared once, split, and cut into episodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mnemon.data import catalog
+from mnemon.data.episodes import ClassEpisodes, EpisodeBatches, IidEpisodes, RaggedEpisodes
+from mnemon.data.images import ImageSet
+from mnemon.data.preprocess import Preprocessing
+from mnemon.training.config import DataConfig
+
+VALIDATION_SEED = 0
+"""The split and the validation episodes do not change with the training's seed: seeds stay comparable."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """Training and validation images, and how they become batches of episodes."""
+
+    config: DataConfig
+    train: ImageSet
+    held_out: ImageSet
+    preprocessing: Preprocessing
+
+    @classmethod
+    def load(cls, config: DataConfig, root: Path | None = None) -> TrainingData:
+        """From the catalog or a path, with a validation part split off."""
+        names = (config.name, *config.extra)
+        whole = [catalog.load(name, "train", root=root, image_shape=config.image_shape) for name in names]
+        return cls.of(config, *whole)
+
+    @classmethod
+    def of(cls, config: DataConfig, *sets: ImageSet) -> TrainingData:
+        preprocessing = preprocessing_of(config)
+        whole = join([preprocessing.fix(part, train=True) for part in sets])
+        train, held_out = split_validation(whole, config)
+        return cls(config, train, held_out, preprocessing)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        return self.train.image_shape
+
+    @property
+    def frames_per_batch(self) -> int:
+        return self.config.batch_size * self.config.duplicate * self.config.episode_length
+
+    def epoch(self, seed: int, epoch: int) -> EpisodeBatches:
+        return sampler(self.config).epoch(self.train, seed=seed, epoch=epoch)
+
+    def validation(self, limit: int | None = None, world_size: int = 1) -> EpisodeBatches:
+        """The same episodes every time; in smaller batches where the held-out images do not fill one."""
+        fitting = len(self.held_out) // self.config.episode_length // world_size * world_size
+        if fitting < 1:
+            raise ValueError(
+                f"data.validation: {len(self.held_out)} images are held out, too few for {world_size} episodes of "
+                f"{self.config.episode_length}; hold out more, or take shorter episodes"
+            )
+        config = replace(self.config, batch_size=min(self.config.batch_size, fitting))
+        batches = sampler(config).epoch(self.held_out, seed=VALIDATION_SEED, epoch=0)
+        return EpisodeBatches(batches.index[:limit], None if batches.mask is None else batches.mask[:limit])
+
+    def place(self, device: torch.device) -> Tensor:
+        return _place(self.train.images, device, self.config.on_device)
+
+    def place_validation(self, device: torch.device) -> Tensor:
+        return _place(self.held_out.images, device, False)
+
+
+def preprocessing_of(config: DataConfig) -> Preprocessing:
+    return Preprocessing(config.binarise, config.threshold, config.dequantise)
+
+
+def sampler(config: DataConfig) -> IidEpisodes | ClassEpisodes | RaggedEpisodes:
+    if config.episodes == "iid":
+        return IidEpisodes(config.episode_length, config.batch_size)
+    if config.episodes == "ragged":
+        return RaggedEpisodes(config.min_length, config.episode_length, config.batch_size)
+    if config.episode_length % config.num_classes:
+        raise ValueError(
+            f"data.num_classes: expected a divisor of episode_length {config.episode_length}, got {config.num_classes}"
+        )
+    return ClassEpisodes(config.num_classes, config.episode_length // config.num_classes, config.batch_size)
+
+
+def split_validation(whole: ImageSet, config: DataConfig) -> tuple[ImageSet, ImageSet]:
+    """Random images; whole classes when episodes are made of classes, so that validation meets new ones."""
+    if not 0 < config.validation < 1:
+        raise ValueError(f"data.validation: expected a fraction between 0 and 1, got {config.validation}")
+    if config.episodes != "classes":
+        return whole.split_off(config.validation, seed=VALIDATION_SEED)
+    if whole.labels is None:
+        raise ValueError("data.episodes: episodes of classes need labels, and these images have none; use iid")
+    classes = whole.labels.unique()
+    order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(VALIDATION_SEED))
+    held_out = classes[order[: max(1, round(config.validation * len(classes)))]]
+    part = torch.isin(whole.labels, held_out)
+    return whole.subset((~part).nonzero()[:, 0]), whole.subset(part.nonzero()[:, 0])
+
+
+def join(sets: list[ImageSet]) -> ImageSet:
+    """Several data sets as one; their classes stay apart."""
+    first = sets[0]
+    if len(sets) == 1:
+        return first
+    for other in sets[1:]:
+        if other.image_shape != first.image_shape:
+            raise ValueError(
+                f"data.extra: expected images of shape {first.image_shape} as in {first.name}, "
+                f"got {other.image_shape} in {other.name}"
+            )
+    labels: list[Tensor] = []
+    start = 0
+    for part in sets:
+        if part.labels is None:
+            return ImageSet(torch.cat([s.images for s in sets]), None, first.name, first.split)
+        labels.append(part.labels + start)
+        start += int(part.labels.max()) + 1
+    name = "+".join(s.name for s in sets)
+    return ImageSet(torch.cat([s.images for s in sets]), torch.cat(labels), name, first.split)
+
+
+def _place(images: Tensor, device: torch.device, wanted: bool) -> Tensor:
+    """On the GPU when that is wanted and they take less than half of its free memory."""
+    if device.type != "cuda" or not wanted:
+        return images
+    free, _ = torch.cuda.mem_get_info(device)
+    return images.to(device) if images.nbytes < free / 2 else images.pin_memory()

@@ -1,0 +1,102 @@
+"""Where a training's numbers go: metrics.jsonl, TensorBoard if asked for, and a progress bar with the four terms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from mnemon.training.checkpoint import METRICS
+
+
+class Metrics:
+    """Appends records to metrics.jsonl. On resuming, what was written after the checkpoint is cut off first."""
+
+    def __init__(self, folder: Path, *, size: int | None = None, tensorboard: bool = False) -> None:
+        path = folder / METRICS
+        if size is None:
+            path.write_bytes(b"")
+        else:
+            if not path.is_file() or path.stat().st_size < size:
+                raise ValueError(f"{path}: shorter than when the checkpoint was written; restore it or start over")
+            with open(path, "r+b") as file:
+                file.truncate(size)
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed by close()
+        self._board = _open_board(folder) if tensorboard else None
+
+    def write(self, step: int, record: dict[str, Any]) -> None:
+        self._file.write(json.dumps({"step": step, **record}) + "\n")
+        self._file.flush()
+        if self._board is not None:
+            for name, value in record.items():
+                if isinstance(value, int | float):
+                    self._board.add_scalar(f"{record['kind']}/{name}", value, step)
+
+    @property
+    def size(self) -> int:
+        self._file.flush()
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _open_board(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError(
+            "training.tensorboard: TensorBoard is not installed; pip install tensorboard, or set it to false"
+        ) from None
+    return SummaryWriter(str(folder / "tensorboard"))
+
+
+class Bar:
+    """One line that shows where training stands; prints nothing when silent."""
+
+    def __init__(self, console: Console, *, silent: bool) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[terms]}"),
+            console=console,
+            disable=silent,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def epoch(self, name: str, batches: int, done: int) -> None:
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        self._task = self._progress.add_task(name, total=batches, completed=done, terms="")
+
+    def advance(self, values: dict[str, float] | None = None) -> None:
+        assert self._task is not None
+        if values is None:
+            self._progress.advance(self._task)
+            return
+        terms = (
+            f"rec {values['reconstruction']:.1f}  code {values['code_kl']:.1f}  "
+            f"address {values['address_kl']:.2f}  memory {values['memory_kl']:.1f}"
+        )
+        self._progress.update(self._task, advance=1, terms=terms)
+
+    def say(self, text: str) -> None:
+        if not self._progress.disable:
+            self._progress.console.print(text)

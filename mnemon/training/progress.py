@@ -1,0 +1,71 @@
+"""Where a training stands, what it came to, and how it stops when its numbers go bad."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mnemon.training.objective import NAMES
+
+
+@dataclass
+class Progress:
+    """Where a run stands: plain numbers, kept in the checkpoint."""
+
+    stage: int = 0
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    stage_epochs: int = 0
+    best_loss: float = math.inf
+    best_epoch: int = -1
+    first_loss: float = math.inf
+    epochs_without_gain: int = 0
+    total_epochs: int = 0
+    sums: list[float] = field(default_factory=lambda: [0.0] * len(NAMES))
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a training came to. `improved` is False when no epoch beat the untrained model."""
+
+    folder: Path
+    steps: int
+    epochs: int
+    best_epoch: int
+    best_loss: float
+    improved: bool
+    seconds: float
+    stopped_early: bool
+
+
+class NonFiniteLoss(ValueError):
+    """A loss that is NaN or infinite: names the term and the step; the last good checkpoint is kept."""
+
+
+def check_finite_values(values: Tensor, first_step: int, folder: Path) -> None:
+    """Stop at the first step with a bad value, and name the term it came from. Shapes: values (steps, len(NAMES))"""
+    bad = (~values.isfinite()).nonzero()
+    if not len(bad):
+        return
+    row = int(bad[0, 0])
+    names = [NAMES[column] for step, column in bad.tolist() if step == row]
+    # the loss is last to blame: it is only the sum of the others
+    name = next((n for n in names if n != "loss"), "loss")
+    raise NonFiniteLoss(
+        f"step {first_step + row}: {name} is {values[row, NAMES.index(name)].item()}; {_stopped(folder)}"
+    )
+
+
+def check_finite_weights(model: torch.nn.Module, step: int, folder: Path) -> None:
+    if not all(bool(p.isfinite().all()) for p in model.parameters()):
+        raise NonFiniteLoss(f"step {step}: weights are NaN or infinite; {_stopped(folder)}")
+
+
+def _stopped(folder: Path) -> str:
+    return f"training stopped, the last good checkpoint is kept in {folder}; try a smaller learning rate or clip_norm"

@@ -1,0 +1,174 @@
+import time
+
+import pytest
+import torch
+
+from mnemon.data.episodes import ClassEpisodes, IidEpisodes, RaggedEpisodes, _draw_distinct, novelty_episodes
+from mnemon.data.images import ImageSet
+
+
+def labelled(*sizes, shuffle=True):
+    labels = torch.cat([torch.full((size,), 10 * at) for at, size in enumerate(sizes)])
+    if shuffle:
+        labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]
+    return ImageSet(torch.zeros(len(labels), 1, 1, 1, dtype=torch.uint8), labels)
+
+
+SAMPLERS = [IidEpisodes(5, 4), RaggedEpisodes(2, 5, 4), ClassEpisodes(2, 3, 4)]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: type(s).__name__)
+class TestEverySampler:
+    def test_an_epoch_depends_on_seed_and_epoch_alone(self, sampler):
+        data = labelled(30, 40, 33)
+        torch.manual_seed(1)
+        one = sampler.epoch(data, seed=0, epoch=3)
+        torch.manual_seed(2)
+        sampler.epoch(data, seed=0, epoch=2)
+        assert one.index.equal(sampler.epoch(data, seed=0, epoch=3).index)
+        assert not one.index.equal(sampler.epoch(data, seed=0, epoch=4).index)
+        assert not one.index.equal(sampler.epoch(data, seed=1, epoch=3).index)
+
+    def test_shapes(self, sampler):
+        data = labelled(30, 40, 33)
+        batches = sampler.epoch(data, seed=0, epoch=0)
+        assert len(batches) == sampler.num_batches(data)
+        assert batches.index.dtype == torch.int64
+        index, mask = batches[0]
+        assert index.shape == (sampler.batch_size, sampler.episode_length)
+        assert mask is None or mask.shape == index.shape
+        assert len([batches[i] for i in range(len(batches))]) == len(batches)
+
+    def test_sixty_thousand_items_are_quick(self, sampler):
+        data = labelled(*[6000] * 10)
+        began = time.perf_counter()
+        sampler.epoch(data, seed=0, epoch=0)
+        assert time.perf_counter() - began < 1
+
+
+def test_iid_epoch_repeats_nothing():
+    index = IidEpisodes(5, 4).epoch(labelled(103), seed=0, epoch=0).index
+    assert index.shape == (5, 4, 5)
+    assert index.unique().numel() == 100
+
+
+def test_iid_leaves_out_other_items_each_epoch():
+    left = [
+        set(range(103)) - set(IidEpisodes(5, 4).epoch(labelled(103), seed=0, epoch=e).index.flatten().tolist())
+        for e in range(5)
+    ]
+    assert len(set.union(*left)) > 3
+
+
+def test_ragged_lengths_and_padding():
+    data = labelled(4000)
+    batches = RaggedEpisodes(2, 5, 4).epoch(data, seed=0, epoch=0)
+    lengths = batches.mask.sum(-1)
+    counts = torch.bincount(lengths.flatten(), minlength=6)
+    assert counts[:2].sum() == 0
+    total = int(counts.sum())
+    assert (counts[2:] / total - 0.25).abs().max() < 5 * (0.25 * 0.75 / total) ** 0.5
+    assert batches.mask.equal(torch.arange(5) < lengths[..., None])
+    present = batches.index[batches.mask]
+    assert present.unique().numel() == present.numel()
+    assert (batches.index == batches.index[..., :1])[~batches.mask].all()
+
+
+class TestClasses:
+    def test_distinct_classes_and_items(self):
+        data = labelled(30, 7, 2, 40, 33)
+        index = ClassEpisodes(3, 4, 8, batches_per_epoch=50).epoch(data, seed=0, epoch=0).index
+        assert index.shape == (50, 8, 12)
+        labels = data.labels[index].view(-1, 3, 4)
+        assert (labels == labels[..., :1]).all()
+        classes = labels[..., 0].sort(-1).values
+        assert (classes.diff(dim=-1) > 0).all()
+        assert 20 not in classes  # two images only
+        items = index.view(-1, 12).sort(-1).values
+        assert (items.diff(dim=-1) > 0).all()
+
+    def test_classes_and_items_are_equally_likely(self):
+        data = labelled(4, 4, 4, 4, shuffle=False)
+        index = ClassEpisodes(2, 2, 1, batches_per_epoch=20000).epoch(data, seed=0, epoch=0).index
+        first = torch.bincount(index[:, 0, 0], minlength=16) / len(index)
+        assert (first - 1 / 16).abs().max() < 5 * (1 / 16 / len(index)) ** 0.5
+
+    def test_default_number_of_batches(self):
+        assert ClassEpisodes(2, 5, 3).num_batches(labelled(50, 50, 55)) == 5
+        assert ClassEpisodes(2, 5, 30).num_batches(labelled(50, 50, 55)) == 1
+
+    def test_many_images_per_class_are_quick(self):
+        began = time.perf_counter()
+        ClassEpisodes(2, 500, 4).epoch(labelled(*[6000] * 10), seed=0, epoch=0)
+        assert time.perf_counter() - began < 1
+
+    def test_messages(self):
+        with pytest.raises(ValueError, match="has no labels; use IidEpisodes"):
+            ClassEpisodes(1, 1, 1).epoch(ImageSet(torch.zeros(3, 1, 1, 1, dtype=torch.uint8)), seed=0, epoch=0)
+        with pytest.raises(ValueError, match=r"expected 3 classes with at least 8 images each, got 2 \(of 3 classes"):
+            ClassEpisodes(3, 8, 1).epoch(labelled(9, 8, 7), seed=0, epoch=0)
+        with pytest.raises(ValueError, match="num_classes"):
+            ClassEpisodes(0, 1, 1)
+
+
+@pytest.mark.parametrize("sampler", [IidEpisodes(10, 4), RaggedEpisodes(1, 10, 4)])
+def test_too_few_items(sampler):
+    with pytest.raises(ValueError, match=r"4 \* 10 = 40 images for one batch, got 39; take smaller"):
+        sampler.epoch(labelled(39), seed=0, epoch=0)
+
+
+def test_lengths_in_order():
+    with pytest.raises(ValueError, match="at most max_length = 2, got 3"):
+        RaggedEpisodes(3, 2, 1)
+
+
+def test_distinct_draws_are_uniform_over_ordered_choices():
+    draws = _draw_distinct(torch.full((60000,), 4), 2, torch.Generator().manual_seed(0))
+    assert (draws[:, 0] != draws[:, 1]).all()
+    frequency = torch.bincount(draws[:, 0] * 4 + draws[:, 1], minlength=16).view(4, 4) / len(draws)
+    expected = (1 - torch.eye(4)) / 12
+    assert (frequency - expected).abs().max() < 5 * (1 / 12 / len(draws)) ** 0.5
+    whole = _draw_distinct(torch.tensor([3, 3]), 3, torch.Generator().manual_seed(0))
+    assert whole.sort(-1).values.tolist() == [[0, 1, 2]] * 2
+
+
+class TestNovelty:
+    def test_three_disjoint_parts_with_the_right_classes(self):
+        data = labelled(20, 15, 18, 3, 11, 12)
+        episodes = novelty_episodes(data, num_classes=2, per_class=4, num_episodes=500, seed=0)
+        assert [tuple(part.shape) for part in episodes] == [(500, 8)] * 3
+        together = torch.cat(episodes, -1).sort(-1).values
+        assert (together.diff(dim=-1) > 0).all()
+        written, same, unseen = (data.labels[part] for part in episodes)
+        assert written.equal(same)
+        assert not (unseen[:, :, None] == written[:, None]).any()
+        assert set(unseen.unique().tolist()) == {0, 10, 20, 30, 40, 50}
+
+    def test_unseen_images_are_equally_likely(self):
+        data = labelled(6, 6, 6)
+        unseen = novelty_episodes(data, num_classes=1, per_class=3, num_episodes=20000, seed=0).unseen
+        frequency = torch.bincount(unseen.flatten(), minlength=18) / unseen.numel()
+        assert (frequency - 1 / 18).abs().max() < 5 * (1 / 18 / unseen.numel()) ** 0.5
+
+    def test_same_class_takes_what_there_is(self):
+        data = labelled(6, 6, 6, 6)
+        shapes = {"num_classes": 2, "per_class": 4, "num_episodes": 3, "seed": 0}
+        assert novelty_episodes(data, **shapes).same_class.shape == (3, 4)
+        assert novelty_episodes(data, **shapes, per_class_same=1).same_class.shape == (3, 2)
+        with pytest.raises(ValueError, match="at least 7 images"):
+            novelty_episodes(data, **shapes, per_class_same=3)
+        with pytest.raises(ValueError, match="at least 7 images"):
+            novelty_episodes(data, **(shapes | {"per_class": 6}))
+
+    def test_is_a_function_of_the_seed(self):
+        data = labelled(20, 20, 20)
+        shapes = {"num_classes": 1, "per_class": 2, "num_episodes": 9}
+        one, same, other = (novelty_episodes(data, **shapes, seed=s) for s in (0, 0, 1))
+        assert all(a.equal(b) for a, b in zip(one, same, strict=True))
+        assert not one.written.equal(other.written)
+
+    def test_needs_classes_outside(self):
+        with pytest.raises(ValueError, match="images outside any 2 classes, got 0"):
+            novelty_episodes(labelled(9, 9), num_classes=2, per_class=2, num_episodes=1, seed=0)
+        with pytest.raises(ValueError, match="expected 3 classes"):
+            novelty_episodes(labelled(9, 9), num_classes=3, per_class=2, num_episodes=1, seed=0)

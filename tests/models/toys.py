@@ -1,0 +1,49 @@
+"""A codec without nets: encodings are the vectors themselves, p(x | z) = N(z, 0.5 I)."""
+
+import torch
+from torch import nn
+
+from mnemon.distributions.gaussian import LOG_2PI
+from mnemon.nets.codec import Codec
+
+PIXEL_VAR = 0.5
+
+
+class Vectors:
+    """N(outputs, PIXEL_VAR I)."""
+
+    is_density = True
+
+    def num_outputs(self, channels):
+        return channels
+
+    def log_prob(self, outputs, x):
+        gap = (x - outputs).square() / PIXEL_VAR
+        return -0.5 * (gap + LOG_2PI + torch.tensor(PIXEL_VAR).log()).sum(-1)
+
+    def mean(self, outputs):
+        return outputs
+
+    def sample(self, outputs, generator=None):
+        noise = torch.randn(outputs.shape, dtype=outputs.dtype, generator=generator)
+        return outputs + PIXEL_VAR**0.5 * noise
+
+
+def vector_codec(dim):
+    return Codec(
+        (dim,),
+        dim,
+        encoder=nn.Identity(),
+        head=None,
+        decoder=nn.Identity(),
+        likelihood=Vectors(),
+        encoding_dim=dim,
+    )
+
+
+def vectors(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
