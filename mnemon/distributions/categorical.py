@@ -18,4 +18,5 @@ def draw_category(log_theta: Tensor, generator: torch.Generator | None) -> Tenso
     """Gumbel's trick. Shapes: (*B, T, H) -> (*B, T)"""
     uniform = torch.rand(log_theta.shape, dtype=log_theta.dtype, device=log_theta.device, generator=generator)
     tiny = torch.finfo(log_theta.dtype).tiny
-    return (log_theta - torch.log(-torch.log(uniform.clamp(min=tiny)).clamp(min=tiny))).argmax(-1)
+    waiting_time = (-torch.log(uniform.clamp(min=tiny))).clamp(min=tiny)
+    return (log_theta - torch.log(waiting_time)).argmax(-1)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
+from mnemon.distributions.categorical import draw_category
 from mnemon.distributions.gaussian import DiagonalGaussian, FullGaussian
 from mnemon.distributions.matrix_normal import MatrixNormal
 
@@ -98,3 +99,12 @@ def test_prior_without_batch_broadcasts():
     q = PAIRS["matrix"](0)
     p = MatrixNormal(torch.zeros(3, 4, dtype=torch.float64), torch.eye(3, dtype=torch.float64))
     assert q.kl(p).shape == (2,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_categories_are_drawn_as_often_as_they_are_likely(dtype):
+    chances = torch.tensor([0.5, 0.3, 0.15, 0.05, 0.0], dtype=dtype)
+    draws = draw_category(chances.log().expand(20_000, 5), torch.Generator().manual_seed(0))
+    share = torch.bincount(draws, minlength=5) / 20_000
+    error = (chances * (1 - chances) / 20_000).sqrt()
+    assert ((share - chances).abs() <= 4 * error).all()
