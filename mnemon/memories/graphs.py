@@ -25,7 +25,7 @@ class WriteGraphs:
     """
 
     def __init__(self) -> None:
-        self._graphs: dict[Hashable, tuple[Callable[..., tuple[Tensor, ...]], Any]] = {}
+        self._graphs: dict[Hashable, tuple[Any, Any, list[bool]]] = {}
 
     def fits(self, arguments: Any, settings: Any) -> bool:
         """Whether the arguments are on a GPU and want a gradient, while the memory's own settings want none."""
@@ -44,25 +44,28 @@ class WriteGraphs:
         shapes = tuple((tuple(t.shape), t.dtype, t.device, t.requires_grad) for t in tensors)
         key = (key, shapes)
         if key not in self._graphs:
-            self._graphs[key] = self._capture(write, tensors, spec)
-        replay, result_spec = self._graphs[key]
-        return pytree.tree_unflatten(list(replay(*tensors)), result_spec)
+            self._graphs[key] = _capture(write, tensors, spec)
+        replay, result_spec, absent = self._graphs[key]
+        results = iter(replay(*tensors))
+        return pytree.tree_unflatten([None if gone else next(results) for gone in absent], result_spec)
 
-    @staticmethod
-    def _capture(write: Callable[..., Any], tensors: list[Tensor], spec: Any) -> tuple[Any, Any]:
-        result_specs: list[Any] = []
 
-        def flat(*leaves: Tensor) -> tuple[Tensor, ...]:
-            results, result_spec = pytree.tree_flatten(write(*pytree.tree_unflatten(list(leaves), spec)))
-            result_specs.append(result_spec)
-            return tuple(results)
+def _capture(write: Callable[..., Any], tensors: list[Tensor], spec: Any) -> tuple[Any, Any, list[bool]]:
+    """The graphed callable on plain tensors, and how to put its results together again (None has no tensor)."""
+    result_spec, absent = None, [False]
 
-        # contiguous copies: a graph's inputs are written into, which expanded tensors do not allow
-        samples = tuple(
-            t.detach().clone(memory_format=torch.contiguous_format).requires_grad_(t.requires_grad) for t in tensors
-        )
-        replay = torch.cuda.make_graphed_callables(flat, samples, allow_unused_input=True)
-        return replay, result_specs[-1]
+    def flat(*leaves: Tensor) -> tuple[Tensor, ...]:
+        nonlocal result_spec, absent
+        results, result_spec = pytree.tree_flatten(write(*pytree.tree_unflatten(list(leaves), spec)))
+        absent = [result is None for result in results]
+        return tuple(result for result in results if result is not None)
+
+    # contiguous copies: a graph's inputs are written into, which expanded tensors do not allow
+    samples = tuple(
+        t.detach().clone(memory_format=torch.contiguous_format).requires_grad_(t.requires_grad) for t in tensors
+    )
+    replay = torch.cuda.make_graphed_callables(flat, samples, allow_unused_input=True)
+    return replay, result_spec, absent
 
 
 def _tensors(tree: Any) -> list[Tensor]:
