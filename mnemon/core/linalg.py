@@ -8,6 +8,13 @@ from torch import Tensor
 from mnemon.core.checks import is_transformed, truth
 
 
+def as_scalar(value: float | Tensor, dtype: torch.dtype | None, device: torch.device | None) -> Tensor:
+    """A number as a tensor, filled in on the device: copying it there would wait, and a CUDA graph forbids that."""
+    if isinstance(value, Tensor):
+        return value.to(dtype=dtype, device=device)
+    return torch.full((), float(value), dtype=dtype, device=device)
+
+
 def safe_cholesky(matrix: Tensor) -> Tensor:
     """Lower Cholesky factor; a failed one is tried again with growing jitter on its diagonal.
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mnemon.core.checks import check_mean, check_positive, check_size, check_steps
 from mnemon.core.episode import Codes
+from mnemon.core.linalg import as_scalar
 from mnemon.core.protocol import Bound, Terms
 from mnemon.core.state import STATIC, Record, State
 from mnemon.memories.fitting import check_address, fit_state, read_frames
@@ -351,7 +352,7 @@ class LatentMemory(ABC):
 
     def _mean_of_slots(self, dtype: torch.dtype | None, device: torch.device | None) -> Tensor:
         """R0 as a tensor. Shapes: -> (K, C)"""
-        mean = torch.as_tensor(self.slot_mean, dtype=dtype, device=device)
+        mean = as_scalar(self.slot_mean, dtype=dtype, device=device)
         return mean.expand(self.num_slots, self.code_dim)
 
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from mnemon.core.linalg import as_scalar
 from mnemon.core.state import State, rank
 from mnemon.distributions.categorical import categorical_kl, draw_category
 from mnemon.distributions.gaussian import standard_normal_like
@@ -84,7 +85,7 @@ class CategoricalMemory(LatentMemory):
     default_steps: ClassVar[int] = 2
 
     def _prior(self, dtype: torch.dtype | None, device: torch.device | None) -> CategoricalState:
-        slot_var = torch.as_tensor(self.slot_var, dtype=dtype, device=device)
+        slot_var = as_scalar(self.slot_var, dtype=dtype, device=device)
         return CategoricalState(self._mean_of_slots(dtype, device), slot_var.expand(self.num_slots))
 
     def _address(self, state: CategoricalState, codes: Tensor) -> CategoricalAddress:

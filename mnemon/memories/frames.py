@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mnemon.core.checks import check_broadcast, check_codes, check_finite, check_item_shape, holds
 from mnemon.core.episode import Codes
+from mnemon.core.linalg import as_scalar
 from mnemon.core.protocol import Terms
 from mnemon.core.state import Record
 from mnemon.distributions.gaussian import LOG_2PI
@@ -93,7 +94,7 @@ class Frames(Record):
     def total(self) -> Tensor:
         """Items counted. Shapes: -> (*B)"""
         if self.counts is None:
-            return self.mean.new_tensor(float(self.num_items)).expand(self.batch_shape)
+            return self.mean.new_full((), float(self.num_items)).expand(self.batch_shape)
         return self.counts.sum(-1)
 
     @property
@@ -131,7 +132,7 @@ class Frames(Record):
         Shapes: -> (*B, T)
         """
         C = self.mean.shape[-1]
-        log_noise = torch.as_tensor(noise_var, dtype=self.mean.dtype, device=self.mean.device).log()
+        log_noise = as_scalar(noise_var, dtype=self.mean.dtype, device=self.mean.device).log()
         if self.var_sum is None or self.log_var_sum is None:
             return (-0.5 * C * (LOG_2PI + log_noise)).expand(self.mean.shape[:-1])
         return 0.5 * (C - C * log_noise + self.log_var_sum - self.var_sum / noise_var)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_mean, check_positive
-from mnemon.core.linalg import safe_cholesky
+from mnemon.core.linalg import as_scalar, safe_cholesky
 from mnemon.core.state import State
 from mnemon.memories import linear_gaussian as lg
 from mnemon.memories.base import Explanation, LatentMemory
@@ -48,8 +48,8 @@ class GaussianMemory(LatentMemory):
         state = GaussianState(*lg.prior_slots(self, dtype, device))
         if not self.shift:
             return state
-        mu_b = torch.as_tensor(self.location_mean, dtype=dtype, device=device).expand(self.code_dim)
-        return state.replace(mu_b=mu_b, v_b=torch.as_tensor(self.location_var, dtype=dtype, device=device))
+        mu_b = as_scalar(self.location_mean, dtype=dtype, device=device).expand(self.code_dim)
+        return state.replace(mu_b=mu_b, v_b=as_scalar(self.location_var, dtype=dtype, device=device))
 
     def _address(self, state: GaussianState, codes: Tensor) -> GaussianAddress:
         weights, _ = lg.address(state.cluster, codes, self.noise_var)

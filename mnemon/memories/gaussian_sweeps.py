@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mnemon.core.linalg import spd_inverse
+from mnemon.core.linalg import as_scalar, spd_inverse
 from mnemon.core.state import Record, State, rank
 from mnemon.memories import linear_gaussian as lg
 from mnemon.memories.base import LatentMemory
@@ -159,7 +159,7 @@ class SpanSweeps:
 
     def __init__(self, memory: LatentMemory, frames: Frames, prior: GaussianState, start: GaussianState) -> None:
         self.frames, self.first, self.C = frames, start, memory.code_dim
-        self.s2 = torch.as_tensor(memory.noise_var, dtype=frames.mean.dtype, device=frames.mean.device)
+        self.s2 = as_scalar(memory.noise_var, dtype=frames.mean.dtype, device=frames.mean.device)
         self.sigma = self.s2.sqrt()
         self.prior_precision, self.prior_log_det = spd_inverse(prior.U / self.s2)
         self.eye = torch.eye(memory.num_slots, dtype=self.s2.dtype, device=self.s2.device)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_positive
-from mnemon.core.linalg import safe_cholesky, spd_inverse
+from mnemon.core.linalg import as_scalar, safe_cholesky, spd_inverse
 from mnemon.core.state import Record, State, rank
 from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories import linear_gaussian as lg
@@ -96,7 +96,7 @@ class KanervaMemory(LatentMemory):
     def _explain(self, state: KanervaState, codes: Tensor, generator: torch.Generator | None) -> Explanation:
         mean = self._regress(state.R, codes)
         noise = standard_normal_like(mean, mean.shape, generator)
-        variance = torch.as_tensor(self.address_var, dtype=mean.dtype, device=mean.device)
+        variance = as_scalar(self.address_var, dtype=mean.dtype, device=mean.device)
         w = mean + variance.sqrt() * noise
         log_ratio = 0.5 * (noise.square().sum(-1) - w.square().sum(-1) + self.num_slots * variance.log())
         explained, spread = lg.explain(state.cluster, torch.zeros_like(w[..., 0], dtype=torch.long), w)
@@ -131,7 +131,7 @@ class KanervaMemory(LatentMemory):
     def _weights(self, w: Tensor) -> lg.Weights:
         """q(w) in the shape of the linear-Gaussian algebra."""
         eye = torch.eye(self.num_slots, dtype=w.dtype, device=w.device)
-        variance = torch.as_tensor(self.address_var, dtype=w.dtype, device=w.device)
+        variance = as_scalar(self.address_var, dtype=w.dtype, device=w.device)
         log_det = (self.num_slots * variance.log()).expand(*w.shape[:-2], 1)
         return lg.Weights(w[..., None, :], (variance * eye).expand(*w.shape[:-2], 1, *eye.shape), log_det)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mnemon.core.linalg import inverse_from_cholesky, log_det_from_cholesky, safe_cholesky, spd_inverse
+from mnemon.core.linalg import as_scalar, inverse_from_cholesky, log_det_from_cholesky, safe_cholesky, spd_inverse
 from mnemon.core.state import Record
 from mnemon.distributions.categorical import draw_category
 from mnemon.distributions.gaussian import standard_normal_like
@@ -271,7 +271,7 @@ def log_density(slots: Slots, codes: Tensor, s2: float | Tensor) -> Tensor:
 def prior_slots(memory: LatentMemory, dtype: torch.dtype | None, device: torch.device | None) -> tuple[Tensor, Tensor]:
     """R0 and the Cholesky factor of U0 = slot_var I. Shapes: -> (K, C), (K, K)"""
     eye = torch.eye(memory.num_slots, dtype=dtype, device=device)
-    slot_std = torch.as_tensor(memory.slot_var, dtype=dtype, device=device).sqrt()
+    slot_std = as_scalar(memory.slot_var, dtype=dtype, device=device).sqrt()
     return memory._mean_of_slots(dtype, device), slot_std * eye
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_mean, check_positive, check_size, holds
-from mnemon.core.linalg import safe_cholesky
+from mnemon.core.linalg import as_scalar, safe_cholesky
 from mnemon.core.state import Record, State, rank
 from mnemon.distributions.categorical import categorical_kl
 from mnemon.memories import linear_gaussian as lg
@@ -93,8 +93,8 @@ class MixtureMemory(LatentMemory):
         """The same MN(R0, slot_var I, I) and N(location_mean, location_var I) for every cluster."""
         R, U_chol = lg.prior_slots(self, dtype, device)
         H, K, C = self.num_clusters, self.num_slots, self.code_dim
-        mu_b = torch.as_tensor(self.location_mean, dtype=dtype, device=device).expand(H, C)
-        v_b = torch.as_tensor(self.location_var, dtype=dtype, device=device).expand(H)
+        mu_b = as_scalar(self.location_mean, dtype=dtype, device=device).expand(H, C)
+        v_b = as_scalar(self.location_var, dtype=dtype, device=device).expand(H)
         return MixtureState(R.expand(H, K, C), U_chol.expand(H, K, K), mu_b, v_b)
 
     def _address(self, state: MixtureState, codes: Tensor) -> MixtureAddress:

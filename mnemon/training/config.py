@@ -125,6 +125,8 @@ class TrainingConfig:
     """Batches between checkpoints within an epoch; one is always written at an epoch's end."""
     validation_batches: int | None = None
     tensorboard: bool = False
+    graphs: bool = True
+    """On a GPU, replay the memory's sweeps as CUDA graphs."""
 
 
 @dataclass(frozen=True)

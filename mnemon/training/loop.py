@@ -70,7 +70,8 @@ class Trainer:
         self.images = data.place(fabric.device)
         torch.manual_seed(int(stream(config.training.seed, WEIGHTS).initial_seed() % 2**63))
         self.model = build_model(config.model)
-        if isinstance(self.model, MemoryVAE | KanervaMachine) and fabric.device.type == "cuda":
+        graphed = config.training.graphs and fabric.device.type == "cuda"
+        if graphed and isinstance(self.model, MemoryVAE | KanervaMachine):
             self.model.use_graphs()
         self._begin_optimiser()
 
