@@ -46,6 +46,7 @@ def evaluate(
     """
     from mnemon.evaluation import results
     from mnemon.evaluation.experiments import PARTS, Evaluation
+    from mnemon.presets import train_command
     from mnemon.training.config import nearest
 
     for part in parts or []:
@@ -55,7 +56,8 @@ def evaluate(
     console = make_console(quiet or as_json)
     model, config, tests = _load(run, data, root, device)
     for name, test in tests.items():
-        command = f"mnemon eval {Path(run).name if Path(run).is_dir() else run} --data {name}"
+        where = f"runs/{config.name}" if Path(run).is_dir() else run
+        command = f"{train_command(config)} && mnemon eval {where} --data {name}"
         evaluation = Evaluation.of(model, config, test, command=command, updates=_updates(run), seed=seed)
         for part in parts or PARTS:
             with console.status(f"{part} on {name}"):

@@ -5,6 +5,7 @@ A preset may start from another one: `extends = "vbm-table2-vae"` at its top, th
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,31 @@ def names() -> list[str]:
 def load(name: str) -> Config:
     """A preset by name, or any .toml file by path."""
     return parse(_values(name))
+
+
+def train_command(config: Config) -> str:
+    """The command that trains this configuration: its preset, and what was set beside it."""
+    if config.name not in names():
+        return f"mnemon train {config.name}.toml"
+    preset, changed = _flatten(load(config.name).as_dict()), _flatten(config.as_dict())
+    changed["model.image_shape"] = preset["model.image_shape"]  # taken from the data
+    settings = [f" --set {key}={_written(value)}" for key, value in changed.items() if preset.get(key) != value]
+    return f"mnemon train {config.name}" + "".join(settings)
+
+
+def _flatten(values: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, with keys as `--set` takes them."""
+    if isinstance(values, dict):
+        pairs: Any = values.items()
+    elif isinstance(values, list | tuple) and values and isinstance(values[0], dict):
+        pairs = enumerate(values)
+    else:
+        return {prefix[:-1]: values}
+    return {key: value for name, part in pairs for key, value in _flatten(part, f"{prefix}{name}.").items()}
+
+
+def _written(value: Any) -> str:
+    return "none" if value is None else json.dumps(value).replace(" ", "")
 
 
 def _values(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -1,0 +1,131 @@
+"""Evaluation of deep models: bounds, groups, novelty, recall, resizing, pictures."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from mnemon.data.preprocess import Preprocessing
+from mnemon.evaluation.experiments import PARTS, Evaluation
+from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, scored_groups
+from mnemon.evaluation.novelty import auroc, memory_gain, novelty
+from mnemon.evaluation.pictures import draw_all, with_neighbours
+from mnemon.evaluation.recall import recall_errors
+from mnemon.evaluation.results import KEYS
+from mnemon.registry import build_model
+from tests.training.cases import SHAPE, config, image_set
+
+
+def test_set(**options):
+    return TestSet.of(image_set(split="test", **options), Preprocessing("static"))
+
+
+test_set.__test__ = False
+
+
+def model_of(settings):
+    torch.manual_seed(0)
+    return build_model(dataclasses.replace(settings.model, image_shape=SHAPE)).eval()
+
+
+def test_an_estimate_is_a_mean_with_its_interval():
+    values = torch.tensor([1.0, 2.0, 3.0, 6.0])
+    estimate = Estimate.of(values)
+    assert estimate.value == 3
+    assert estimate.interval == pytest.approx(1.96 * float(values.std()) / 2)
+
+
+def test_bounds_are_those_of_the_terms():
+    model, test = model_of(config()), test_set()
+    found = episode_bounds(model, test, episode_length=6, batch_size=4)
+    assert found["joint"].count == 20  # 120 images in episodes of 6
+    parts = sum(found[name].value * sign for name, sign in
+                (("reconstruction", 1), ("code_kl", -1), ("address_kl", -1), ("memory_kl", -1)))  # fmt: skip
+    assert found["joint"].value == pytest.approx(parts, rel=1e-6)
+    assert found["conditional"].value == pytest.approx(found["joint"].value + found["memory_kl"].value, rel=1e-6)
+    again = episode_bounds(model, test, episode_length=6, batch_size=4)
+    assert again == found
+
+
+def test_groups_have_the_asked_for_frames():
+    model, test = model_of(config()), test_set()
+    found = scored_groups(model, test, num_classes=3, per_class=4, num_episodes=5, block=2)
+    assert {name: tuple(values.shape) for name, values in found.items()} == {
+        "written": (5, 12), "same_class": (5, 12), "unseen": (5, 12)}  # fmt: skip
+    assert all(bool((values < 0).all()) for values in found.values())  # binary images: no log-probability is positive
+
+
+def test_auroc_against_counting():
+    generator = torch.Generator().manual_seed(0)
+    known, novel = torch.randn(30, generator=generator) + 0.7, torch.randn(20, generator=generator)
+    counted = (known[:, None] > novel).double().mean()
+    assert auroc(known, novel) == pytest.approx(float(counted))
+
+
+def test_a_memory_adds_nothing_before_it_is_written():
+    model, test = model_of(config()), test_set()
+    x = test.draw(torch.arange(6)[None], torch.Generator().manual_seed(0))
+    gain = memory_gain(model, model.prior_state((1,)), x, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(gain, torch.zeros(1, 6))
+
+
+def test_novelty_of_pixels_finds_what_was_written():
+    found = novelty(model_of(config()), test_set(), num_classes=3, per_class=4, num_episodes=4)
+    assert found["pixels_written"].value == 1  # the nearest written image of a written image is itself
+    assert found["pixels_same_class"].value > 0.95  # copies of a pattern with few flips
+    assert 0 <= found["model_written"].value <= 1
+
+
+@pytest.mark.parametrize(("name", "level"), [("salt_and_pepper", 0.2), ("half", 1)])
+def test_recall_errors(name, level):
+    found = recall_errors(model_of(config()), test_set(), name, level, episode_length=6, batch_size=4, reads=3)
+    assert len(found.reads) == 3
+    if name == "salt_and_pepper":  # replaced pixels are wrong half of the time
+        assert found.corrupted.value == pytest.approx(level / 2, abs=4 * found.corrupted.interval)
+    reads, best = found.best
+    assert best.value == min(read.value for read in found.reads) == found.reads[reads - 1].value
+    assert found.removed == pytest.approx(1 - best.value / found.corrupted.value)
+
+
+KINDS = {
+    "vae": {},
+    "statistician": {"context_dim": 5},
+    "dkm": {"num_slots": 3},
+    "vbm-gaussian": {"num_slots": 3, "num_steps": 2},
+    "vbm-shifted": {"num_slots": 3, "num_steps": 2},
+    "vbm-categorical": {"num_slots": 3, "num_steps": 2},
+    "vbm-mixture": {"num_slots": 2, "num_steps": 2, "num_clusters": 2},
+    "vbm-tree": {"num_slots": 2, "num_steps": 2, "num_clusters": 2, "num_segments": 2},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_part_gives_records_for_every_model(kind):
+    settings = config()
+    base = dataclasses.replace(settings.model, num_slots=None, num_clusters=None, num_steps=None)
+    settings = dataclasses.replace(settings, model=dataclasses.replace(base, kind=kind, **KINDS[kind]))
+    evaluation = Evaluation.of(model_of(settings), settings, test_set(), command="a command", updates=7)
+    for name, part in PARTS.items():
+        records = list(part(evaluation))
+        assert records or name == "resize"
+        for record in records:
+            assert set(record) == set(KEYS)
+            assert (record["model"] == kind) or "nearest" in record["model"]
+            assert record["memory_floats"] > 0
+            assert record["updates"] == 7
+
+
+def test_pictures(tmp_path):
+    model, test = model_of(config()), test_set()
+    files = draw_all(model, test, tmp_path, length=12, num_clusters=3)
+    assert [file.name for file in files] == ["episode.png", "samples.png", "iterative.png", "memory.png"]
+    assert all(file.stat().st_size > 500 for file in files)
+
+
+def test_the_neighbour_column_is_a_written_image():
+    episode = torch.rand(5, *SHAPE)
+    chains = torch.cat((torch.rand(2, 3, *SHAPE), episode[[4, 1]][:, None]), dim=1)
+    table = with_neighbours(chains, episode)
+    assert table.shape == (2, 6, *SHAPE)
+    assert torch.equal(table[:, -1], episode[[4, 1]])
+    assert (table[:, -2] == 1).all()
