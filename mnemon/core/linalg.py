@@ -98,9 +98,10 @@ def log_det_from_cholesky(factor: Tensor) -> Tensor:
 
 def inverse_from_cholesky(factor: Tensor) -> Tensor:
     """(L L')^-1. Shapes: (*B, K, K) -> (*B, K, K)"""
-    if not is_transformed():
+    # torch.cholesky_inverse takes a batch one matrix at a time on a GPU, and its forward-mode derivative is wrong
+    # (torch 2.11 to 2.15)
+    if not factor.is_cuda and not is_transformed():
         return torch.cholesky_inverse(factor)
-    # its forward-mode derivative is wrong (torch 2.11 to 2.15)
     eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
     return inverse.mT @ inverse

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
@@ -13,41 +13,13 @@ from mnemon.core.checks import check_mean, check_positive, check_size, check_ste
 from mnemon.core.episode import Codes
 from mnemon.core.linalg import as_scalar
 from mnemon.core.protocol import Bound, Terms
-from mnemon.core.state import STATIC, Record, State
+from mnemon.core.state import State
+from mnemon.memories.dispatch import run_sweeps
 from mnemon.memories.fitting import check_address, fit_state, read_frames
 from mnemon.memories.frames import Frames
 from mnemon.memories.graphs import WriteGraphs
-from mnemon.memories.parallel import join, num_parts, write_parts
+from mnemon.memories.records import Explanation, Written
 from mnemon.memories.sweeps import Sweeps, ascend
-
-
-@dataclass(frozen=True, eq=False)
-class Written(Record):
-    """What a write leaves: q(memory), q(address) of the last sweep, and what `terms` needs of the call.
-
-    `address` is None when the episode was written in chunks. `trace` holds the joint bound after each sweep.
-
-    Shapes: counts (*B, T), trace (num_sweeps, *B)
-    """
-
-    state: Any
-    address: Any = None
-    prior: Any = None
-    counts: Tensor | None = None
-    trace: Tensor | None = None
-    chunk_size: int | None = field(default=None, metadata=STATIC)
-
-
-@dataclass(frozen=True, eq=False)
-class Explanation(Record):
-    """A draw of each code's address, and N(mean, variance I): the codes it stands for, the memory integrated out.
-
-    Shapes: mean (*B, T, C), variance broadcasts to it, log_ratio = log p(y) / q(y) (*B, T)
-    """
-
-    mean: Tensor
-    variance: Tensor
-    log_ratio: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,17 +112,11 @@ class LatentMemory(ABC):
             carry, trace = ascend(sweeps, frames.total, num_steps=steps, tol=tol, return_trace=return_trace)
             return *sweeps.finish(carry), trace
 
-        settings = list(vars(self).values())
-        if graphs is not None and tol is None and graphs.fits((frames, base, start), settings):
-            key = (type(self), *map(_hyperparameter, settings), steps, return_trace, chunk_size, fresh)
-            state, address, trace = graphs.run(key, sweep, frames, base, start)
-            return Written(state, address, prior, frames.counts, trace, chunk_size)
-        parts = 1 if tol is not None else num_parts(frames, base, start, settings)
-        if parts == 1:
+        if tol is not None:  # how many sweeps there are depends on all episodes together
             state, address, trace = sweep(frames, base, start)
         else:
-            states, addresses, traces = zip(*write_parts(sweep, frames, base, start, parts), strict=True)
-            state, address, trace = join(states), join(addresses), join(traces, dim=1)
+            key = (steps, return_trace, chunk_size, fresh)
+            state, address, trace = run_sweeps(sweep, self, frames, base, start, graphs, key)
         return Written(state, address, prior, frames.counts, trace, chunk_size)
 
     def address(self, state: Any, codes: Tensor | Codes) -> Any:
@@ -354,8 +320,3 @@ class LatentMemory(ABC):
         """R0 as a tensor. Shapes: -> (K, C)"""
         mean = as_scalar(self.slot_mean, dtype=dtype, device=device)
         return mean.expand(self.num_slots, self.code_dim)
-
-
-def _hyperparameter(value: Any) -> Any:
-    """What tells one captured write from another: numbers by value, tensors by identity."""
-    return id(value) if isinstance(value, Tensor) else value

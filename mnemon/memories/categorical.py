@@ -18,9 +18,10 @@ from mnemon.core.linalg import as_scalar
 from mnemon.core.state import State, rank
 from mnemon.distributions.categorical import categorical_kl, draw_category
 from mnemon.distributions.gaussian import standard_normal_like
-from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.base import LatentMemory
 from mnemon.memories.fitting import check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
+from mnemon.memories.records import Explanation
 from mnemon.memories.seeding import pick_kmeans, pick_random
 from mnemon.memories.sweeps import ItemSweeps, Sums, Sweeps
 

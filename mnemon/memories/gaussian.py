@@ -18,11 +18,12 @@ from mnemon.core.checks import check_mean, check_positive
 from mnemon.core.linalg import as_scalar, safe_cholesky
 from mnemon.core.state import State
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.base import LatentMemory
 from mnemon.memories.draws import draw_slots, drawn_square
 from mnemon.memories.fitting import check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
 from mnemon.memories.gaussian_sweeps import GaussianAddress, GaussianState, ScatterSweeps, SpanSweeps
+from mnemon.memories.records import Explanation
 from mnemon.memories.sweeps import Sweeps
 
 

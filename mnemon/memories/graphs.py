@@ -64,7 +64,13 @@ def _capture(write: Callable[..., Any], tensors: list[Tensor], spec: Any) -> tup
     samples = tuple(
         t.detach().clone(memory_format=torch.contiguous_format).requires_grad_(t.requires_grad) for t in tensors
     )
-    replay = torch.cuda.make_graphed_callables(flat, samples, allow_unused_input=True)
+    # MAGMA, which torch may choose for batches, waits for the device: not allowed while capturing
+    before = torch.backends.cuda.preferred_linalg_library()
+    torch.backends.cuda.preferred_linalg_library("cusolver")
+    try:
+        replay = torch.cuda.make_graphed_callables(flat, samples, allow_unused_input=True)
+    finally:
+        torch.backends.cuda.preferred_linalg_library(before)
     return replay, result_spec, absent
 
 

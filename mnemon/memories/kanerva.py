@@ -19,10 +19,11 @@ from mnemon.core.linalg import as_scalar, safe_cholesky, spd_inverse
 from mnemon.core.state import Record, State, rank
 from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.base import LatentMemory
 from mnemon.memories.draws import draw_slots, drawn_square
 from mnemon.memories.fitting import check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
+from mnemon.memories.records import Explanation
 from mnemon.memories.sweeps import Sweeps
 
 

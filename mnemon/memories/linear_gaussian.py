@@ -16,8 +16,9 @@ from mnemon.core.linalg import as_scalar, inverse_from_cholesky, log_det_from_ch
 from mnemon.core.state import Record
 from mnemon.distributions.categorical import draw_category
 from mnemon.distributions.gaussian import standard_normal_like
-from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.base import LatentMemory
 from mnemon.memories.frames import Frames
+from mnemon.memories.records import Explanation
 from mnemon.memories.slot_state import Slots, SlotState
 from mnemon.memories.sweeps import Sums
 

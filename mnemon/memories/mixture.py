@@ -20,10 +20,11 @@ from mnemon.core.linalg import as_scalar, safe_cholesky
 from mnemon.core.state import Record, State, rank
 from mnemon.distributions.categorical import categorical_kl
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.base import LatentMemory
 from mnemon.memories.draws import draw_slots, drawn_square
 from mnemon.memories.fitting import check_event_shapes, unknown_start
 from mnemon.memories.frames import Frames
+from mnemon.memories.records import Explanation
 from mnemon.memories.seeding import pick_kmeans, pick_random
 from mnemon.memories.sweeps import ItemSweeps, Sweeps
 

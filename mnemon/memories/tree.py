@@ -15,11 +15,12 @@ from torch import Tensor
 from mnemon.core.checks import check_size
 from mnemon.core.state import Record, State, rank
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import Explanation, LatentMemory
+from mnemon.memories.base import LatentMemory
 from mnemon.memories.draws import draw_slots
 from mnemon.memories.fitting import check_event_shapes
 from mnemon.memories.frames import Frames
 from mnemon.memories.mixture import MixtureAddress, MixtureMemory, MixtureState, agreed_clusters
+from mnemon.memories.records import Explanation
 from mnemon.memories.seeding import draw_index
 from mnemon.memories.sweeps import ItemSweeps, Sweeps
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from mnemon.core.checks import check_size
 from mnemon.core.episode import Codes
 from mnemon.core.protocol import Terms
-from mnemon.memories.base import LatentMemory, Written
+from mnemon.memories.base import LatentMemory
 from mnemon.memories.graphs import WriteGraphs
+from mnemon.memories.records import Written
 from mnemon.models.codec_model import CodecModel, full_precision, log_normal, no_autocast
 from mnemon.nets.codec import Codec
 

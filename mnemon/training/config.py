@@ -107,6 +107,8 @@ class StageConfig:
     decay: Literal["constant", "cosine"] = "constant"
     patience: int = 10
     """Epochs without a better validation bound before the stage stops; 0: never."""
+    kl_warmup: float = 0.0
+    """Epochs over which the weight of the KL terms rises from 0 to 1: a memory is first filled, then made cheap."""
     regulariser: RegulariserConfig | None = None
 
 
@@ -117,6 +119,8 @@ class TrainingConfig:
     beta1: float = 0.9
     beta2: float = 0.999
     weight_decay: float = 0.0
+    loss_unit: Literal["frame", "pixel"] = "frame"
+    """Nats per frame, or per pixel and channel: what clip_norm and the optimiser's epsilon are measured against."""
     clip_norm: float | None = None
     precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
     seed: int = 0

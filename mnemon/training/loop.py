@@ -187,7 +187,9 @@ class Trainer:
         progress, training = self.progress, self.config.training
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate((progress.epoch + batch / num_batches) / progress.stage_epochs)
-        loss, values = self._forward(batches, batch, (TRAIN, progress.step), self.config.data.duplicate)
+        warmup = self._stage.kl_warmup
+        kl_weight = min(1.0, (progress.epoch + batch / num_batches) / warmup) if warmup else 1.0
+        loss, values = self._forward(batches, batch, (TRAIN, progress.step), self.config.data.duplicate, kl_weight)
         self.optimizer.zero_grad(set_to_none=True)
         self.fabric.backward(loss)
         if training.clip_norm is not None:
@@ -198,7 +200,7 @@ class Trainer:
         return values
 
     def _forward(
-        self, batches: EpisodeBatches, batch: int, purpose: tuple[int, int], duplicate: int
+        self, batches: EpisodeBatches, batch: int, purpose: tuple[int, int], duplicate: int, kl_weight: float = 1.0
     ) -> tuple[Tensor, Tensor]:
         """This process's part of a batch, with random numbers that belong to its episodes."""
         index, mask = batches[batch]
@@ -211,9 +213,9 @@ class Trainer:
         images = self.images[index[mine].to(self.images.device)].to(device)
         mask = None if mask is None else mask[mine].to(device)
         if world == 1:
-            return self.step_module(images, mask, generator)
+            return self.step_module(images, mask, generator, kl_weight)
         with EpisodeShard(generator, episodes, rank, world):
-            return self.step_module(images, mask, generator)
+            return self.step_module(images, mask, generator, kl_weight)
 
     def _flush(self, window: list[Tensor]) -> dict[str, float]:
         """Bring a window of step values over at once (one wait for the GPU), check and add them up."""
@@ -279,7 +281,7 @@ class Trainer:
 
     def _begin_optimiser(self) -> None:
         training = self.config.training
-        step = TrainingStep(self.model, self.config.objective, self.data)
+        step = TrainingStep(self.model, self.config, self.data)
         optimizer = torch.optim.AdamW(
             step.parameters(),
             lr=self._stage.learning_rate,

@@ -31,15 +31,19 @@ def training_loss(
     x: Tensor,
     mask: Tensor | None,
     generator: torch.Generator,
+    kl_weight: float = 1.0,
 ) -> StepResult:
-    """Negative objective of a batch of episodes, averaged over episodes, per frame. Shapes: x (B, T, *X)"""
+    """Negative objective of a batch of episodes, averaged over episodes, per frame. Shapes: x (B, T, *X)
+
+    kl_weight scales the KL terms in the loss (a warm-up); what is reported is never scaled.
+    """
     write_mask = None
     if config.write_fraction < 1:
         write_mask = _subset(x, mask, config.write_fraction, generator)
     terms, state = model.terms_and_state(x, mask=mask, write_mask=write_mask, generator=generator)
     parts = per_frame(terms)
-    objective = parts["conditional"] - config.memory_weight * parts["memory_kl"]
-    objective = config.bound_weight * objective
+    kl = parts["code_kl"] + parts["address_kl"] + config.memory_weight * parts["memory_kl"]
+    objective = config.bound_weight * (parts["reconstruction"] - kl_weight * kl)
     zero = torch.zeros((), dtype=objective.dtype, device=objective.device)
     recall = auxiliary = zero
     if config.recall_weight > 0:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from mnemon.models.codec_model import CodecModel
-from mnemon.training.config import Config, ObjectiveConfig
+from mnemon.training.config import Config
 from mnemon.training.data import TrainingData
 from mnemon.training.objective import training_loss
 
@@ -19,15 +21,18 @@ except ImportError:  # the small package has the same class
 class TrainingStep(nn.Module):
     """Model and objective in one forward pass, which is what DDP and autocast wrap."""
 
-    def __init__(self, model: CodecModel, objective: ObjectiveConfig, data: TrainingData) -> None:
+    def __init__(self, model: CodecModel, config: Config, data: TrainingData) -> None:
         super().__init__()
-        self.model, self.objective = model, objective
+        self.model, self.objective = model, config.objective
         self._prepare = data.preprocessing
+        self._loss_scale = 1.0 if config.training.loss_unit == "frame" else 1 / math.prod(data.image_shape)
 
-    def forward(self, images: Tensor, mask: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        x = self._prepare(images, generator)
-        result = training_loss(self.model, self.objective, x.to(next(self.parameters()).dtype), mask, generator)
-        return result.loss, result.values
+    def forward(
+        self, images: Tensor, mask: Tensor | None, generator: torch.Generator, kl_weight: float
+    ) -> tuple[Tensor, Tensor]:
+        x = self._prepare(images, generator).to(next(self.parameters()).dtype)
+        result = training_loss(self.model, self.objective, x, mask, generator, kl_weight)
+        return self._loss_scale * result.loss, result.values
 
 
 def make_fabric(config: Config, accelerator: str = "auto", devices: int = 1, num_nodes: int = 1) -> Fabric:

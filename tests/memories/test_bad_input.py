@@ -5,7 +5,7 @@ import torch
 
 from mnemon import CategoricalMemory, Codes, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
 from mnemon.core.protocol import Terms
-from mnemon.memories.base import Written
+from mnemon.memories.records import Written
 from tests.memories.cases import C, cases, episode
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mnemon import Codes, State
-from mnemon.memories.base import Written
+from mnemon.memories.records import Written
 from tests.memories.cases import C, assert_close, cases, episode, num_items, start
 
 BATCHES = [(), (2,), (2, 3)]

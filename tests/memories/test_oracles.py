@@ -7,7 +7,7 @@ from scipy import integrate, stats
 from scipy.special import logsumexp
 
 from mnemon import CategoricalMemory, Codes, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
-from mnemon.memories.base import Written
+from mnemon.memories.records import Written
 from tests.memories import oracle
 
 SETTINGS = [  # shift, T, C, noise_var: T < C and T > C, noise far from 1

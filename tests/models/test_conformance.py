@@ -13,7 +13,7 @@ from mnemon import (
     State,
     TreeMemory,
 )
-from mnemon.memories.base import Written
+from mnemon.memories.records import Written
 from mnemon.models import VAE, KanervaMachine, MemoryVAE, NeuralStatistician, StochasticRegulariser
 from mnemon.nets.codec import Codec
 

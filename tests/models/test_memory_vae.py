@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mnemon import Codes, GaussianMemory, KanervaMemory, MixtureMemory
-from mnemon.memories.base import Written
+from mnemon.memories.records import Written
 from mnemon.models import MemoryVAE, StochasticRegulariser
 from tests.memories.cases import cases, episode
 from tests.models.test_conformance import C, codec, images, seeded

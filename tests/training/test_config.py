@@ -90,7 +90,7 @@ def test_a_preset_file_may_extend_another(tmp_path):
     with pytest.raises(ValueError, match="extends itself"):
         presets.load(str(path))
     path.write_text("not toml")
-    with pytest.raises(ValueError, match="not a readable .toml"):
+    with pytest.raises(ValueError, match=r"not a readable \.toml"):
         presets.load(str(path))
 
 
