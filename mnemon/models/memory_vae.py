@@ -29,7 +29,8 @@ class StochasticRegulariser:
     """After writing, the mean of q(z_t) moves towards what the memory expects: t mz + (1 - t) E[M'w + b].
 
     t = gamma - epsilon + delta Beta(alpha, beta), one per frame. The bound of the moved q(z) is still a bound.
-    VBM, 3.2.3.
+    `always`: also outside of training, there with t at its mean; a decoder that was trained on moved codes only has
+    not seen others. VBM, 3.2.3.
     """
 
     gamma: float = 0.5
@@ -37,8 +38,15 @@ class StochasticRegulariser:
     delta: float = 0.2
     alpha: float = 8.0
     beta: float = 8.0
+    always: bool = False
+
+    def mean(self, codes: Codes, expected: Tensor) -> Codes:
+        """Codes moved by the mean of t, without drawing."""
+        t = self.gamma - self.epsilon + self.delta * self.alpha / (self.alpha + self.beta)
+        return Codes(t * codes.mean + (1 - t) * expected, codes.std)
 
     def __call__(self, codes: Codes, expected: Tensor, generator: torch.Generator | None = None) -> Codes:
+        """Codes moved by a draw of t."""
         leading = codes.mean.shape[:-1]
         shares = codes.mean.new_tensor([self.alpha, self.beta]).expand(*leading, 2)
         one, other = torch._standard_gamma(shares, generator=generator).unbind(-1)  # Beta is a share of two gammas
@@ -51,8 +59,8 @@ class MemoryVAE(CodecModel):
 
     memory       any `LatentMemory` over the codec's codes
     num_steps    sweeps per write; the memory's own number when None
-    regulariser  applied to the codes after writing, in training mode only (Differs from paper: its published
-                 code leaves it on when evaluating)
+    regulariser  applied to the codes after writing, in training mode only unless it says `always` (Differs from
+                 paper: its published code leaves it on, with its draws, when evaluating)
     sampled_terms  estimate code_kl with one draw of the memory, shared by the episode, and one of each w_t, in
                  place of the closed form (VBM, table 2: sample memory posterior)
     online_chunks  in `terms`, write the episode in this many consecutive pieces, each from where the one before
@@ -129,8 +137,7 @@ class MemoryVAE(CodecModel):
             else:
                 pieces = [self._write_episode(codes, mask, write_mask, generator)]
             state = pieces[-1].state
-            if self.training and self.regulariser is not None:
-                codes = self.regulariser(codes, self.memory.recall(state, codes), generator)
+            codes = self._regularised(codes, state, generator)
             draw = self.memory.draw(state, generator=generator) if self.sampled_terms else None
             parts = [
                 self.memory.terms(some, written.replace(state=state), draw=draw, generator=generator)
@@ -140,6 +147,13 @@ class MemoryVAE(CodecModel):
         counts = None if mask is None else mask.to(codes.mean.dtype)
         reconstruction = self.codec.log_prob(codes.rsample(generator), x)
         return Terms(reconstruction, code_kl, address_kl, parts[-1].memory_kl, counts), state
+
+    def _regularised(self, codes: Codes, state: Any, generator: torch.Generator | None) -> Codes:
+        regulariser = self.regulariser
+        if regulariser is None or not (self.training or regulariser.always):
+            return codes
+        expected = self.memory.recall(state, codes)
+        return regulariser(codes, expected, generator) if self.training else regulariser.mean(codes, expected)
 
     def _write_episode(
         self, codes: Codes, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
@@ -198,7 +212,7 @@ class MemoryVAE(CodecModel):
         return self.codec.image(code.unsqueeze(-2)).squeeze(code.ndim - 1)
 
     def _log_weight(self, state: Any, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        codes = self._codes(x)
+        codes = self._regularised(self._codes(x), state, generator)
         z = codes.rsample(generator)
         with no_autocast(x):
             drawn = self.memory.explain(state, codes, generator=generator)

@@ -49,6 +49,8 @@ class RegulariserConfig:
     delta: float = 0.2
     alpha: float = 8.0
     beta: float = 8.0
+    always: bool = False
+    """Also when evaluating, with t at its mean."""
 
 
 @dataclass(frozen=True)

@@ -131,3 +131,13 @@ def test_the_regulariser_draws_a_beta():
     assert t.unique().numel() == 30_000  # one per frame
     assert abs(t.mean() - 2 / 7) < 5 * t.std() / 30_000**0.5
     assert abs(t.var() - 10 / (49 * 8)) < 0.001
+
+
+def test_a_regulariser_that_is_always_on_evaluates_at_its_mean():
+    regulariser = StochasticRegulariser(gamma=0.5, epsilon=0.1, delta=0.2, always=True)
+    codes, expected = Codes(torch.ones(4, 3), torch.ones(4, 3)), torch.zeros(4, 3)
+    torch.testing.assert_close(regulariser.mean(codes, expected).mean, torch.full((4, 3), 0.5))
+    many = Codes(torch.ones(20_000, 1), torch.ones(20_000, 1))
+    drawn = regulariser(many, torch.zeros(20_000, 1), torch.Generator().manual_seed(0)).mean
+    assert abs(float(drawn.mean()) - 0.5) < 4 * float(drawn.std()) / 20_000**0.5
+    assert 0.4 <= float(drawn.min()) <= float(drawn.max()) <= 0.6
