@@ -1,10 +1,16 @@
-"""`python -m benchmarks [write] [sweep] [growth] [mixture]`: all of them without a name."""
+"""`python -m benchmarks [write] [sweep] [growth] [mixture] [training]`: all of them without a name."""
 
 import sys
 
-from benchmarks import growth, mixture, sweep, write
+from benchmarks import growth, mixture, sweep, training, write
 
-ALL = {"write": write.main, "sweep": sweep.main, "growth": growth.main, "mixture": mixture.main}
+ALL = {
+    "write": write.main,
+    "sweep": sweep.main,
+    "growth": growth.main,
+    "mixture": mixture.main,
+    "training": training.main,
+}
 
 for name in sys.argv[1:] or ALL:
     if name not in ALL:

@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
+from benchmarks.common import store
 from mnemon import GaussianMemory, MixtureMemory
 from mnemon.core.episode import Codes
 from mnemon.memories.graphs import WriteGraphs
 from mnemon.models import VAE, MemoryVAE
 from mnemon.nets.codec import Codec
+from mnemon.pretrained import from_pretrained
 
 B, T, C = 16, 64, 200
 MEMORIES = {
@@ -24,6 +26,13 @@ MEMORIES = {
 }  # fmt: skip
 
 
+def main() -> None:
+    found = run()
+    for name, value in found.items():
+        print(f"{name}: {value if isinstance(value, str | int) else round(value, 2)}")
+    store("training" if found["device"] == "cpu" else "training_gpu", **found)
+
+
 def run(rounds: int = 15) -> dict[str, Any]:
     """Medians in milliseconds, and ratios from the same rounds."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -32,8 +41,14 @@ def run(rounds: int = 15) -> dict[str, Any]:
     torch.manual_seed(0)
     x = torch.rand(B, T, 3, 32, 32, device=device)
     vae = VAE(_codec()).to(device)
-    found: dict[str, Any] = {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "B": B, "T": T, "C": C}
+    found: dict[str, Any] = {
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "B": B,
+        "T": T,
+        "C": C,
+    }
     found["vae step ms"] = vae_ms = _median(lambda: _step(vae, x), rounds)
+    found |= _latency(device, rounds)
     for name, (memory, steps) in MEMORIES.items():
         codes = torch.randn(B, T, C, device=device, requires_grad=True)
         found[f"write, {name}, ms"] = plain = _median(lambda m=memory, s=steps, c=codes: _write(m, c, s), rounds)
@@ -48,6 +63,17 @@ def run(rounds: int = 15) -> dict[str, Any]:
         found[f"step, {name}, ms"] = step
         found[f"step, {name}, / vae step"] = step / vae_ms
     return found
+
+
+def _latency(device: str, rounds: int) -> dict[str, float]:
+    """One episode of the shipped model: 64 characters written, 64 read."""
+    model = from_pretrained("mixture-characters", device=device)
+    x = (torch.rand(64, *model.codec.image_shape, device=device) < 0.2).float()
+    with torch.no_grad():
+        state = model.write(x)
+        write = _median(lambda: model.write(x), rounds)
+        read = _median(lambda: model.read(state, x), rounds)
+    return {"write one episode of 64 ms": write, "read 64 cues ms": read}
 
 
 def _codec() -> Codec:

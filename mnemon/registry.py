@@ -15,7 +15,15 @@ from mnemon.training.config import ModelConfig, nearest
 
 SHARED = {"kind", "image_shape", "likelihood", "architecture", "num_filters", "code_dim"}
 VARIANCES = {"noise_var", "slot_var"}
-LATENT = VARIANCES | {"code_var", "num_slots", "num_steps", "sampled_terms", "online_chunks", "regulariser"}
+LATENT = VARIANCES | {
+    "code_var",
+    "num_slots",
+    "num_steps",
+    "sampled_terms",
+    "write_gradient",
+    "online_chunks",
+    "regulariser",
+}
 CLUSTERS = LATENT | {"num_clusters", "location_var"}
 
 
@@ -83,6 +91,7 @@ def _memory_vae(memory_class: type[LatentMemory], *names: str, **fixed: Any) -> 
             num_steps=config.num_steps,
             regulariser=regulariser,
             sampled_terms=config.sampled_terms,
+            write_gradient=config.write_gradient,
             online_chunks=config.online_chunks,
         )
 

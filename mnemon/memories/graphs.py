@@ -1,7 +1,8 @@
 """Sweeps replayed as CUDA graphs.
 
 A write is hundreds of small kernels, and on a GPU launching them takes ten times longer than running them. Their
-sequence depends on shapes alone, so it is captured once, forward and backward, and replayed as one launch.
+sequence depends on shapes alone, so it is captured once, with its backward if one is wanted, and replayed as one
+launch.
 """
 
 from __future__ import annotations
@@ -28,19 +29,18 @@ class WriteGraphs:
         self._graphs: dict[Hashable, tuple[Any, Any, list[bool]]] = {}
 
     def fits(self, arguments: Any, settings: Any) -> bool:
-        """Whether the arguments are on a GPU and want a gradient, while the memory's own settings want none."""
-        tensors = _tensors(arguments)
+        """Whether the arguments are on a GPU, and the memory's own settings want no gradient."""
         return (
-            torch.is_grad_enabled()
-            and not (torch.compiler.is_compiling() or is_transformed())
-            and all(t.device.type == "cuda" for t in tensors)
-            and any(t.requires_grad for t in tensors)
+            not (torch.compiler.is_compiling() or is_transformed())
+            and all(t.device.type == "cuda" for t in _tensors(arguments))
             and not any(t.requires_grad for t in _tensors(settings))
         )
 
     def run(self, key: Hashable, write: Callable[..., Any], *arguments: Any) -> Any:
         """`write(*arguments)`, replayed from the graph captured when it was first called with this key."""
         tensors, spec = pytree.tree_flatten(arguments)
+        wants = torch.is_grad_enabled()
+        tensors = [t if wants else t.detach() for t in tensors]
         shapes = tuple((tuple(t.shape), t.dtype, t.device, t.requires_grad) for t in tensors)
         key = (key, shapes)
         if key not in self._graphs:

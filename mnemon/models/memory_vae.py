@@ -7,7 +7,7 @@ cue, addresses the memory with its code, and decodes what the memory makes of it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -63,6 +63,10 @@ class MemoryVAE(CodecModel):
                  paper: its published code leaves it on, with its draws, when evaluating)
     sampled_terms  estimate code_kl with one draw of the memory, shared by the episode, and one of each w_t, in
                  place of the closed form (VBM, table 2: sample memory posterior)
+    write_gradient  "fixed": `terms` differentiates with what was written held fixed. Every sweep is a coordinate
+                 maximum of the bound, so once the sweeps have converged this is the whole gradient, and before that it
+                 still is the gradient of a valid bound. "through": also through the sweeps, whose early, symmetric
+                 states make that part of the gradient large and nearly random
     online_chunks  in `terms`, write the episode in this many consecutive pieces, each from where the one before
                  left the memory, every item keeping the address of its own piece (VBM, 3.1: online VB)
     """
@@ -76,8 +80,11 @@ class MemoryVAE(CodecModel):
         regulariser: StochasticRegulariser | None = None,
         sampled_terms: bool = False,
         online_chunks: int | None = None,
+        write_gradient: Literal["fixed", "through"] = "fixed",
     ) -> None:
         super().__init__(codec)
+        if write_gradient not in ("fixed", "through"):
+            raise ValueError(f"write_gradient: expected fixed or through, got {write_gradient!r}")
         if memory.code_dim != codec.code_dim:
             raise ValueError(
                 f"MemoryVAE: expected a memory over codes of size {codec.code_dim}, got code_dim={memory.code_dim}"
@@ -86,6 +93,7 @@ class MemoryVAE(CodecModel):
             check_size("online_chunks", online_chunks)
         self.memory, self.num_steps, self.regulariser = memory, num_steps, regulariser
         self.sampled_terms, self.online_chunks = sampled_terms, online_chunks
+        self.write_gradient = write_gradient
         self._graphs: WriteGraphs | None = None
 
     def use_graphs(self) -> None:
@@ -132,10 +140,11 @@ class MemoryVAE(CodecModel):
         x = self._present(x, mask)
         codes = self._codes(x)
         with no_autocast(x):
-            if self.online_chunks is not None:
-                pieces = self._write_online(codes, mask, write_mask, generator)
-            else:
-                pieces = [self._write_episode(codes, mask, write_mask, generator)]
+            with torch.set_grad_enabled(torch.is_grad_enabled() and self.write_gradient == "through"):
+                if self.online_chunks is not None:
+                    pieces = self._write_online(codes, mask, write_mask, generator)
+                else:
+                    pieces = [self._write_episode(codes, mask, write_mask, generator)]
             state = pieces[-1].state
             codes = self._regularised(codes, state, generator)
             draw = self.memory.draw(state, generator=generator) if self.sampled_terms else None

@@ -74,6 +74,7 @@ class ModelConfig:
     location_var: float | None = None
     online: bool | None = None
     sampled_terms: bool = False
+    write_gradient: Literal["fixed", "through"] = "fixed"
     online_chunks: int | None = None
     context_dim: int | None = None
     autoencoder_weight: float | None = None
@@ -162,11 +163,31 @@ class Config:
         return parse(values)
 
 
+SIZES = {
+    "data": ("episode_length", "min_length", "num_classes", "batch_size", "duplicate"),
+    "training": ("log_every", "checkpoint_every", "validation_batches"),
+}
+"""Settings that count something."""
+
+
 def parse(values: Mapping[str, Any]) -> Config:
     """A configuration from nested dictionaries, as TOML and JSON give them."""
     config: Config = _build(Config, values, "")
     if not config.stages:
         raise ValueError("stages: expected at least one stage, got none")
+    for where in ("data", "training"):
+        for name in SIZES[where]:
+            value = getattr(getattr(config, where), name)
+            if value is not None and value < 1:
+                raise ValueError(f"{where}.{name}: expected at least 1, got {value}")
+    if not 0 < config.objective.write_fraction <= 1:
+        raise ValueError(
+            f"objective.write_fraction: expected above 0, at most 1, got {config.objective.write_fraction}"
+        )
+    for number, stage in enumerate(config.stages):
+        for name in ("epochs", "patience", "kl_warmup"):
+            if getattr(stage, name) < 0:
+                raise ValueError(f"stages.{number}.{name}: expected at least 0, got {getattr(stage, name)}")
     return config
 
 

@@ -141,3 +141,20 @@ def test_a_regulariser_that_is_always_on_evaluates_at_its_mean():
     drawn = regulariser(many, torch.zeros(20_000, 1), torch.Generator().manual_seed(0)).mean
     assert abs(float(drawn.mean()) - 0.5) < 4 * float(drawn.std()) / 20_000**0.5
     assert 0.4 <= float(drawn.min()) <= float(drawn.max()) <= 0.6
+
+
+def test_at_convergence_the_fixed_gradient_is_the_whole_one():
+    """Envelope theorem: where sweeps have converged, the bound does not change with what they left."""
+    gradients = {}
+    for kind in ("fixed", "through"):
+        for steps in (2, 600):
+            model = MemoryVAE(codec(), GaussianMemory(C, 2, 0.5), num_steps=steps, write_gradient=kind)
+            model.terms(images(5), generator=seeded()).joint.backward()
+            gradients[kind, steps] = torch.cat([p.grad.flatten() for p in model.codec.encoder.parameters()])
+    early, late = (
+        (gradients["fixed", n] - gradients["through", n]).norm() / gradients["through", n].norm() for n in (2, 600)
+    )
+    assert late < 1e-5
+    assert early > 100 * late
+    with pytest.raises(ValueError, match="expected fixed or through"):
+        MemoryVAE(codec(), GaussianMemory(C, 2), write_gradient="none")

@@ -1,0 +1,32 @@
+"""mnemon results: the results page from the results files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mnemon.commands.common import Quiet, make_console, make_folder, plain_errors
+
+
+@plain_errors
+def results(
+    folder: Annotated[Path, typer.Argument(help="Folder of results files.")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="Markdown file to write.")] = Path("docs/results.md"),
+    quiet: Quiet = False,
+) -> None:
+    """Make docs/results.md from results/*.json: our numbers, with the papers' beside them.
+
+    Example: mnemon results results --out docs/results.md
+    """
+    from mnemon.core.state import atomic_path
+    from mnemon.evaluation.tables import read_results, results_page
+
+    if not folder.is_dir():
+        raise ValueError(f"results: no folder {folder}; mnemon eval --out {folder}/NAME.json makes results files")
+    records = read_results(folder)
+    make_folder(out.parent)
+    with atomic_path(out) as temporary:
+        Path(temporary).write_text(results_page(records), encoding="utf-8")
+    make_console(quiet).print(f"{out}: {len(records)} records")

@@ -1,0 +1,164 @@
+"""docs/results.md, made from results/*.json: our numbers, the papers' beside them, and what each number is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+HEAD = """# Results
+
+Made by `mnemon results` from `results/*.json`; do not edit by hand. Every record there also holds the number of
+updates, the commit and the command that regenerates it. "Written" frames are those the memory was written from: their
+conditional bound can be made as good as one likes by a large enough memory, so it says what a memory holds, not how
+it generalises; "same class" frames were not written. Values are means over test episodes, ± half of a 95% interval.
+"""
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """All records of a folder's results files, in the order of the files' names. Benchmarks of speed are left out."""
+    records: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(content, list):
+            records += [record for record in content if record.get("experiment") and "metric" in record]
+    return records
+
+
+def results_page(records: Sequence[dict[str, Any]]) -> str:
+    """The whole page as Markdown."""
+    deep = [r for r in records if (r["command"] or "").startswith("mnemon train")]
+    sections = [HEAD]
+    if deep:
+        sections += [bounds_section(deep), groups_section(deep), recall_section(deep), novelty_section(deep)]
+        sections += [resize_section(deep), commands_section(deep)]
+    return "\n".join(section for section in sections if section)
+
+
+def bounds_section(records: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    for key, group in _grouped(records, "experiment", "data").items():
+        bounds = {r["bound"]: r for r in group if r["metric"] == "bound" and _is_episode(r)}
+        if "joint" not in bounds:
+            continue
+        joint = bounds["joint"]
+        bits = next((r["value"] for r in group if r["metric"] == "bits_per_dim"), None)
+        paper = joint["paper_value"]
+        rows.append([
+            key[0], joint["model"], key[1], joint["binarisation"], _number(joint),
+            "" if paper is None else f"{paper:g} ({100 * (joint['value'] / paper - 1):+.1f}%)",
+            _number(bounds.get("conditional")), "" if bits is None else f"{bits:.3f}",
+            joint["episode_length"], joint["memory_floats"], joint["updates"], joint["seed"],
+        ])  # fmt: skip
+    heads = ["experiment", "model", "data", "pixels", "joint", "paper's joint", "conditional", "bits/dim (joint)", "T",
+             "memory floats", "updates", "seed"]  # fmt: skip
+    note = "Test bound per frame, nats, of written frames in i.i.d. episodes; one sample of the codes."
+    return _section("Bounds", note, heads, rows)
+
+
+def groups_section(records: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    for (experiment, data), group in _grouped(records, "experiment", "data").items():
+        found = {(r["scored"], r["num_samples"]): r for r in group if r["metric"] == "bound" and _is_classes(r)}
+        for samples in sorted({s for _, s in found}):
+            cells = [_number(found.get((scored, samples))) for scored in ("written", "same_class", "unseen")]
+            some = next(r for (_, s), r in found.items() if s == samples)
+            rows.append([experiment, data, samples, *cells, some["episode_length"], some["memory_floats"]])
+    note = "Conditional bound per frame, nats; 1 sample is the ELBO, more are importance-weighted."
+    heads = ["experiment", "data", "samples", "written", "same class", "unseen class", "T", "memory floats"]
+    return _section("What the memory holds, and what it generalises", note, heads, rows)
+
+
+def recall_section(records: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    for (experiment, data), group in _grouped(records, "experiment", "data").items():
+        plain = [r for r in group if "resized" not in (r["note"] or "")]
+        rows += [[experiment, data, *row] for row in _recall_rows(plain)]
+    note = "Mean squared error per pixel of the mean image; written test images, corrupted, then read 1 to 5 times."
+    heads = ["experiment", "data", "corruption", "corrupted", "recalled (best)", "error removed"]
+    return _section("Recall", note, heads, rows)
+
+
+def novelty_section(records: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    for (experiment, data), group in _grouped(records, "experiment", "data").items():
+        scores = [r for r in group if r["metric"] == "auroc"]
+        for model in dict.fromkeys(r["model"] for r in scores):
+            of_model = {r["scored"]: r for r in scores if r["model"] == model}
+            cells = [_number(of_model.get(scored), 3) for scored in ("written", "same_class")]
+            rows.append([experiment, data, model, *cells])
+    note = "AUROC against frames of unseen classes, per episode. Score: log p(x | memory) - log p(x | prior)."
+    return _section("Novelty", note, ["experiment", "data", "scorer", "written", "same class"], rows)
+
+
+def resize_section(records: Sequence[dict[str, Any]]) -> str:
+    resized = [r for r in records if "resized" in (r["note"] or "")]
+    rows = []
+    for (experiment, length), group in _grouped(resized, "experiment", "episode_length").items():
+        bounds = {r["bound"]: r for r in group if r["metric"] == "bound"}
+        size = group[0]["note"].split(";")[0].removeprefix("resized to ")
+        recalls = [f"{row[0]}: {row[3]}" for row in _recall_rows(group)]
+        cells = [_number(bounds.get(kind)) for kind in ("joint", "conditional")]
+        rows.append([experiment, length, size, group[0]["memory_floats"], *cells, "; ".join(recalls)])
+    note = "The same weights, longer episodes, more clusters. VBM, 4.4.3."
+    heads = ["experiment", "T", "memory", "memory floats", "joint", "conditional", "error removed by reading"]
+    return _section("Resizing", note, heads, rows)
+
+
+def commands_section(records: Sequence[dict[str, Any]]) -> str:
+    lines = []
+    for record in records:
+        line = f"- `{record['experiment']}` on {record['data']}, commit {record['commit']}: `{record['command']}`"
+        if line not in lines:
+            lines.append(line)
+    return "\n".join(["## Commands", "", *lines, ""])
+
+
+def _recall_rows(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+    corrupted = {r["note"]: r for r in records if r["metric"] == "mse_corrupted"}
+    removed = {r["note"]: r["value"] for r in records if r["metric"] == "error_removed"}
+    rows = []
+    for what, before in corrupted.items():
+        after = next(r for r in records if r["metric"] == "mse_recalled" and r["note"].startswith(what + ";"))
+        told = what.split("; ")[-1]
+        reads = after["note"].rsplit(": ", 1)[-1]
+        rows.append(
+            [
+                told,
+                _number(before, 4),
+                f"{_number(after, 4)} ({reads} read{'s' * (reads != '1')})",
+                f"{removed[what]:.0%}",
+            ]
+        )
+    return rows
+
+
+def _is_episode(record: dict[str, Any]) -> bool:
+    return "resized" not in (record["note"] or "") and not _is_classes(record)
+
+
+def _is_classes(record: dict[str, Any]) -> bool:
+    return (record["note"] or "").startswith("episodes of")
+
+
+def _grouped(records: Iterable[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(tuple(record[key] for key in keys), []).append(record)
+    return groups
+
+
+def _number(record: dict[str, Any] | None, digits: int = 1) -> str:
+    if record is None:
+        return ""
+    interval = "" if record["interval"] is None else f" ± {record['interval']:.{digits}f}"
+    return f"{record['value']:.{digits}f}{interval}"
+
+
+def _section(title: str, note: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    if not rows:
+        return ""
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    lines = [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *cells)]
+    return "\n".join([f"## {title}", "", note, "", *lines, ""])

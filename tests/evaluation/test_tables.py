@@ -1,0 +1,48 @@
+"""The results page holds every number of the files, with the paper's beside it."""
+
+import json
+
+from mnemon.evaluation.results import result
+from mnemon.evaluation.tables import read_results, results_page
+
+
+def record(**values):
+    common = {
+        "experiment": "vbm-table2-vae", "model": "vae", "data": "cifar10", "binarisation": "dequantised", "seed": 0,
+        "updates": 10, "command": "mnemon train vbm-table2-vae", "commit": "abc", "episode_length": 64,
+        "memory_floats": 1, "interval": 0.5, "scored": "written", "num_samples": 1, "unit": "nats/frame",
+    }  # fmt: skip
+    return result(**{**common, **values})
+
+
+RECORDS = [
+    record(metric="bound", bound="joint", value=3400.0, paper_value=3508.5),
+    record(metric="bound", bound="conditional", value=3401.5, note="the scored frames are those that were written"),
+    record(metric="bits_per_dim", bound="joint", value=6.321),
+    *(record(metric="bound", bound="conditional", scored=s, value=v, note="episodes of 5 classes x 12")
+      for s, v in (("written", -91.5), ("same_class", -92.5), ("unseen", -93.5))),
+    record(metric="mse_corrupted", value=0.05, note="right half erased"),
+    record(metric="mse_recalled", value=0.02, note="right half erased; best of 1 to 5 reads: 3"),
+    record(metric="error_removed", value=0.6, interval=None, note="right half erased"),
+    record(metric="auroc", value=0.912, scored="written", note="against unseen classes"),
+    record(metric="bound", bound="joint", value=3300.25, note="resized to 100 clusters", episode_length=640),
+]  # fmt: skip
+
+
+def test_every_number_is_on_the_page(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(RECORDS))
+    (tmp_path / "benchmark_x.json").write_text(json.dumps({"ratio": 3}))
+    page = results_page(read_results(tmp_path))
+    for piece in (
+        "3400.0 ± 0.5", "3508.5 (-3.1%)", "3401.5", "6.321", "-91.5", "-92.5", "-93.5", "0.0500", "0.0200",
+        "(3 reads)", "60%", "0.912", "100 clusters", "3300.2", "mnemon train vbm-table2-vae",
+    ):  # fmt: skip
+        assert piece in page, piece
+    assert page.count("## ") == 6
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert all(line.count("|") > 3 for line in rows)
+
+
+def test_without_results_there_is_only_the_head():
+    assert results_page([]).startswith("# Results")
+    assert "##" not in results_page([])
