@@ -4,6 +4,7 @@ from mnemon.core.episode import Codes
 from mnemon.core.protocol import Bound, Terms
 from mnemon.core.state import State
 from mnemon.memories import CategoricalMemory, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
+from mnemon.pretrained import from_pretrained, load_memory, save_memory, save_pretrained
 
 __version__ = "0.1.0"
 
@@ -17,4 +18,8 @@ __all__ = [
     "State",
     "Terms",
     "TreeMemory",
+    "from_pretrained",
+    "load_memory",
+    "save_memory",
+    "save_pretrained",
 ]

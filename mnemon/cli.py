@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.progress import track
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, track
 from rich.table import Table
 
 import mnemon
-from mnemon.commands import evaluate, memory, train
-from mnemon.commands.common import Json, Out, Quiet, Seed, make_console, make_folder
+from mnemon.commands import evaluate, memory, results, train
+from mnemon.commands.common import Json, Out, Quiet, Seed, make_console, make_folder, plain_errors
 
 app = typer.Typer(
     help="Generative memories: write a few examples in one pass; recall, generate and score from them.",
@@ -31,6 +31,7 @@ app.command()(memory.read)
 app.command()(memory.sample)
 app.command()(memory.score)
 app.command()(train.presets)
+app.command()(results.results)
 app.add_typer(train.data_app, name="data")
 
 
@@ -50,39 +51,52 @@ def main(
 
 
 @app.command()
-def demo(out: Out = Path("out/demo"), seed: Seed = 0, quiet: Quiet = False, as_json: Json = False) -> None:
-    """Write one memory from sixty handwritten digits; recall, complete, generate and score from it.
+@plain_errors
+def demo(
+    out: Out = Path("out/demo"),
+    episodes: Annotated[
+        int, typer.Option(help="Episodes that the likelihoods are averaged over; fewer are quicker.", min=2)
+    ] = 16,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write a memory of 64 characters that the shipped model never saw; recall, complete, generate and score from it.
 
-    Needs no download: the digits come with scikit-learn. Writes demo.png.
+    Needs no download. Writes report.html, one page with everything in it.
 
     Example: mnemon demo --out out/demo
     """
-    from mnemon import demo as digits_demo
+    from mnemon import demo as characters
+    from mnemon.demo_page import comparison, key_numbers, removal
 
     console = make_console(quiet or as_json)
     make_folder(out)
-    with console.status("choosing the variances and writing the memory"):
-        report = digits_demo.run(out, seed)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("starting", total=characters.STEPS)
+        begun = iter(range(characters.STEPS))
+        numbers = characters.run(
+            out,
+            seed,
+            episodes=episodes,
+            tell=lambda what: progress.update(task, description=what, completed=next(begun)),
+        )
+    path = out / "report.html"
     if as_json:
-        typer.echo(json.dumps(report.as_dict() | {"figure": str(out / "demo.png")}))
+        typer.echo(json.dumps(numbers.as_dict() | {"report": str(path)}))
         return
-    table = Table(title=f"One memory of {report.written_items} digits of six classes: squared error per pixel")
-    for heading in ("", "noisy cue", "recalled", "half erased", "completed"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for name, recall in (("written digits", report.written), ("new digits, same classes", report.same_classes)):
-        errors = (recall.noisy, recall.denoised, recall.half_erased, recall.completed)
-        table.add_row(name, *(f"{error:.4f}" for error in errors))
+    if quiet:
+        return
+    table = Table(box=box.SIMPLE, show_header=False)
+    table.add_column(justify="right", style="bold")
+    for value, what in key_numbers(numbers):
+        table.add_row(value, what)
     console.print(table)
-    console.print(
-        f"Told from classes never written, by log p(x | memory): AUROC {report.auroc_written:.3f} for written digits, "
-        f"{report.auroc_same_classes:.3f} for new ones of their classes "
-        f"(distance to the nearest written digit: {report.auroc_same_classes_nearest_neighbour:.3f})."
-    )
-    console.print(
-        f"Memory {report.memory_bytes:,} bytes, raw digits {report.image_bytes:,}; written in {report.write_ms:.0f} ms "
-        f"(50 sweeps), read in {report.read_us_per_item:.1f} us per digit."
-    )
-    console.print(f"figure: {out / 'demo.png'}")
+    console.print(f"Noisy characters. {removal(numbers.noisy)}.")
+    console.print(f"Half-erased characters. {removal(numbers.half_erased)}.")
+    console.print(comparison(numbers.same_class))
+    console.print(f"report: {path}", soft_wrap=True)
 
 
 @bench.command()

@@ -1,4 +1,4 @@
-"""The wheel holds the package, its type marker and its licence, and nothing else."""
+"""The wheel holds the package, its type marker, presets, trained weights and its licence, and nothing else."""
 
 import subprocess
 import sys
@@ -16,5 +16,7 @@ def test_wheel(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "mnemon/py.typed" in names
     assert "mnemon/cli.py" in names
+    assert "mnemon/presets/vbm-table2-gaussian.toml" in names
+    assert "mnemon/zoo/mixture-characters/model.safetensors" in names
     assert all(name.startswith("mnemon") for name in names)
     assert any(name.endswith("LICENSE") for name in names)
