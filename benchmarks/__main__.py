@@ -1,8 +1,8 @@
-"""`python -m benchmarks [write] [sweep] [growth] [mixture] [training]`: all of them without a name."""
+"""`python -m benchmarks [write] [sweep] [growth] [mixture] [training] [gradient]`: all of them without a name."""
 
 import sys
 
-from benchmarks import growth, mixture, sweep, training, write
+from benchmarks import gradient, growth, mixture, sweep, training, write
 
 ALL = {
     "write": write.main,
@@ -10,6 +10,7 @@ ALL = {
     "growth": growth.main,
     "mixture": mixture.main,
     "training": training.main,
+    "gradient": gradient.main,
 }
 
 for name in sys.argv[1:] or ALL:

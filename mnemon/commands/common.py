@@ -45,12 +45,26 @@ def plain_errors(command: Callable[P, T]) -> Callable[P, T]:
         except ValueError as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(2) from error
+        except OSError as error:  # a full disk, a folder that may not be written, ...
+            where = "" if error.filename is None else f"{error.filename}: "
+            typer.echo(f"error: {where}{error.strerror or error}", err=True)
+            raise typer.Exit(2) from error
 
     return wrapped
 
 
 def make_console(silent: bool) -> Console:
     return Console(quiet=silent)
+
+
+def make_notes(silent: bool) -> Console:
+    """For remarks that are no result: on stderr, so that what is piped on stays clean."""
+    return Console(quiet=silent, stderr=True)
+
+
+def say(console: Console, text: str) -> None:
+    """A line as it is: paths are neither wrapped nor read as markup."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def make_folder(out: Path) -> None:
@@ -60,20 +74,33 @@ def make_folder(out: Path) -> None:
         raise ValueError(f"cannot make the folder {out}: {error.strerror}") from error
 
 
-def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value))
+def print_json(value: Any, *, indent: int | None = None) -> None:
+    typer.echo(json.dumps(value, indent=indent))
 
 
 def pick_device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"--device: expected a device of this machine, got {name}, and there is no CUDA; use cpu")
+    kind, _, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+        raise ValueError(f"--device: expected cpu, cuda, cuda:1 or auto, got {name!r}")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        raise ValueError(f"--device: expected a device of this machine, got {name}; it has {found} GPUs, use cpu")
     return name
 
 
+def cluster_options(model: Any, config: Config, clusters: int | None) -> dict[str, Any]:
+    """What --clusters adds to a write; refused by models without clusters."""
+    if clusters is None:
+        return {}
+    if not hasattr(getattr(model, "memory", None), "num_clusters"):
+        raise ValueError(f"--clusters: {config.model.kind} has no clusters; leave it out")
+    return {"num_clusters": clusters}
+
+
 def read_images(
-    paths: list[Path], config: Config, *, skip: bool, invert: bool, console: Console
+    paths: list[Path], config: Config, *, skip: bool, invert: bool, notes: Console
 ) -> tuple[Tensor, list[Path]]:
     """The user's images as the model takes them: its size, channels and binarisation. Shapes: -> (T, *X)"""
     from mnemon.data.images import ImageSet, from_files
@@ -81,14 +108,17 @@ def read_images(
 
     def told(files: list[Path]) -> None:
         names = ", ".join(str(file) for file in files[:5])
-        console.print(f"left out {len(files)} unreadable files: {names}{' ...' if len(files) > 5 else ''}")
+        say(notes, f"left out {len(files)} unreadable files: {names}{' ...' if len(files) > 5 else ''}")
 
     assert config.model.image_shape is not None
     shape = config.model.image_shape
-    data, kept = from_files(paths, image_shape=shape, unreadable="skip" if skip else "error", on_skip=told)
+    try:
+        data, kept = from_files(paths, image_shape=shape, unreadable="skip" if skip else "error", on_skip=told)
+    except ValueError as error:
+        raise ValueError(str(error).replace("unreadable='skip'", "--skip-unreadable")) from error
     pixels = 255 - data.images if invert else data.images
     if not invert and config.model.likelihood == "bernoulli" and pixels.float().mean() > 127:
-        console.print("these images are mostly light; if they show dark ink on paper, use --invert")
+        say(notes, "these images are mostly light; if they show dark ink on paper, use --invert")
     preprocessing = preprocessing_of(config.data)
     fixed = preprocessing.fix(ImageSet(pixels, name="images", split="given"), train=False)
     return preprocessing(fixed.images, torch.Generator().manual_seed(0)), kept

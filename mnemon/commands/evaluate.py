@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.table import Table
 
 from mnemon.commands.common import (
@@ -16,11 +17,13 @@ from mnemon.commands.common import (
     Root,
     Run,
     Seed,
+    cluster_options,
     make_console,
     make_folder,
     pick_device,
     plain_errors,
     print_json,
+    say,
 )
 
 
@@ -68,20 +71,45 @@ def evaluate(
     if as_json:
         print_json(records)
         return
-    table = Table("data", "metric", "scored", "bound", "value", "±", "unit", "note")
-    for r in records:
-        shown = (
-            r["data"],
-            r["metric"],
-            r["scored"],
-            r["bound"],
-            f"{r['value']:.4g}",
-            r["interval"],
-            r["unit"],
-            r["note"],
-        )
-        table.add_row(*("" if value is None else str(value) for value in shown))
-    console.print(table)
+    for name in tests:
+        found = [record for record in records if record["data"] == tests[name].data.name]
+        console.print(_table(f"{name}, test", found))
+    if out is not None:
+        say(console, f"written: {out}")
+
+
+def _table(title: str, records: list[dict[str, Any]]) -> Table:
+    """Results on one data set, for a narrow terminal."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    rows = [_cells(record) for record in records]
+    columns = ("what", "scored", "value", "±", "unit", "note")
+    kept = [at for at, _ in enumerate(columns) if any(row[at] for row in rows)]
+    for at in kept:
+        numeric, folds = columns[at] in ("value", "±"), columns[at] == "note"
+        table.add_column(columns[at], justify="right" if numeric else "left", no_wrap=not folds)
+    before = ""
+    for row in rows:
+        note = '"' if row[-1] and row[-1] == before else row[-1]  # a ditto mark
+        before = row[-1]
+        table.add_row(*((*row[:-1], note)[at] for at in kept))
+    samples = {record["num_samples"] for record in records if (record["num_samples"] or 1) > 1}
+    if samples:
+        shown = "; ".join(f"({number}): by {number} importance samples" for number in sorted(samples))
+        table.caption, table.caption_justify = shown, "left"
+    return table
+
+
+def _cells(record: dict[str, Any]) -> tuple[str, ...]:
+    what = str(record["metric"]).replace("_", " ")
+    if record["bound"]:
+        samples = f" ({record['num_samples']})" if (record["num_samples"] or 1) > 1 else ""
+        what = f"{record['bound']} {what}{samples}"
+    if record["model"] == "pixel nearest neighbour":
+        what = f"{what}, pixels"
+    interval = "" if record["interval"] is None else f"{record['interval']:.2g}"
+    scored = str(record["scored"] or "").replace("_", " ")
+    unit = "" if record["unit"] in (None, record["metric"]) else record["unit"]
+    return what, scored, f"{record['value']:.4g}", interval, unit, record["note"] or ""
 
 
 @plain_errors
@@ -89,7 +117,9 @@ def figures(
     run: Run,
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("figures"),
     data: Annotated[str | None, typer.Option(help="Other test images: a name, an .npz, a folder.")] = None,
-    length: Annotated[int | None, typer.Option(help="Images in the episode; the run's own number when absent.")] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Images in the episode; the run's own number when absent.", min=1)
+    ] = None,
     clusters: Annotated[int | None, typer.Option(help="Clusters of a mixture or tree memory.", min=1)] = None,
     root: Root = None,
     seed: Seed = 0,
@@ -103,10 +133,13 @@ def figures(
     from mnemon.evaluation.pictures import draw_all
 
     model, config, tests = _load(run, None if data is None else [data], root, device)
+    cluster_options(model, config, clusters)
     make_folder(out)
     test = next(iter(tests.values()))
+    if length is not None and length > len(test.data):
+        raise ValueError(f"--length: expected at most the {len(test.data)} test images, got {length}")
     files = draw_all(model, test, out, length=length or config.data.episode_length, num_clusters=clusters, seed=seed)
-    make_console(quiet).print("\n".join(str(file) for file in files))
+    say(make_console(quiet), "\n".join(str(file) for file in files))
 
 
 def _load(run: str, data: list[str] | None, root: Path | None, device: str) -> tuple[Any, Any, dict[str, Any]]:
@@ -138,5 +171,5 @@ def _updates(run: str) -> int | None:
     path = find_run(run) / METRICS
     if not path.is_file():
         return None
-    lines = path.read_text().splitlines()
+    *lines, _ = path.read_text().split("\n")  # a line without its end was cut off
     return int(json.loads(lines[-1])["step"]) if lines else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
@@ -19,12 +19,15 @@ from mnemon.commands.common import (
     Run,
     Seed,
     Skip,
+    cluster_options,
     make_console,
     make_folder,
+    make_notes,
     pick_device,
     plain_errors,
     print_json,
     read_images,
+    say,
 )
 
 Memory = Annotated[Path, typer.Argument(help="A memory file, made by mnemon write.")]
@@ -53,12 +56,8 @@ def write(
     console = make_console(quiet or as_json)
     place = pick_device(device)
     model, config = load_run(run, device=place)
-    x, kept = read_images(images, config, skip=skip_unreadable, invert=invert, console=console)
-    options: dict[str, Any] = {}
-    if clusters is not None:
-        if not hasattr(getattr(model, "memory", None), "num_clusters"):
-            raise ValueError(f"--clusters: {config.model.kind} has no clusters; leave it out")
-        options["num_clusters"] = clusters
+    x, kept = read_images(images, config, skip=skip_unreadable, invert=invert, notes=make_notes(quiet))
+    options = cluster_options(model, config, clusters)
     if onto is not None:
         options["prior"] = load_memory(onto, model, device=place)
     generator = torch.Generator(place).manual_seed(seed)
@@ -66,12 +65,13 @@ def write(
     with torch.no_grad():
         state = model.write(x.to(place), generator=generator, **options)
     seconds = time.perf_counter() - began
+    make_folder(out.parent)
     save_memory(out, state, model)
     size, raw = state.nbytes, x.numel()
     if as_json:
         print_json({"memory": str(out), "images": len(kept), "bytes": size, "raw_bytes": raw, "seconds": seconds})
         return
-    console.print(f"{out}: {len(kept)} images in {1e3 * seconds:.0f} ms; {size:,} bytes, the images take {raw:,}")
+    say(console, f"{out}: {len(kept)} images in {1e3 * seconds:.0f} ms; {size:,} bytes, the images take {raw:,}")
 
 
 @plain_errors
@@ -102,7 +102,7 @@ def read(
     place = pick_device(device)
     model, config = load_run(run, device=place)
     state = load_memory(memory, model, device=place)
-    cue, kept = read_images(images, config, skip=skip_unreadable, invert=invert, console=console)
+    cue, kept = read_images(images, config, skip=skip_unreadable, invert=invert, notes=make_notes(quiet))
     known = None if observed is None else _half(observed, cue.shape[-2:]).to(place)
     with torch.no_grad():
         recalled = model.read(state, cue.to(place), observed=known, steps=steps).cpu()
@@ -117,7 +117,7 @@ def read(
     if as_json:
         print_json({"folder": str(out), "files": [str(file) for file in files]})
         return
-    console.print(f"{out}: {len(files)} recalled images, and rows.png with cues and recalls side by side")
+    say(console, f"{out}: {len(files)} recalled images, and rows.png with cues and recalls side by side")
 
 
 @plain_errors
@@ -149,11 +149,12 @@ def sample(
             images = iterate(model, state, number, steps, generator=generator)
         else:
             images = model.sample(state, number, generator=generator)
+    make_folder(out.parent)
     plots.save_grid(images.cpu(), out)
     if as_json:
         print_json({"file": str(out), "images": number, "steps": steps})
     else:
-        make_console(quiet).print(f"{out}: {number} images")
+        say(make_console(quiet), f"{out}: {number} images")
 
 
 @plain_errors
@@ -179,14 +180,14 @@ def score(
     place = pick_device(device)
     model, config = load_run(run, device=place)
     state = load_memory(memory, model, device=place)
-    x, kept = read_images(images, config, skip=skip_unreadable, invert=invert, console=console)
+    x, kept = read_images(images, config, skip=skip_unreadable, invert=invert, notes=make_notes(False))
     with torch.no_grad():
         gains = memory_gain(model, state, x.to(place), torch.Generator(place).manual_seed(seed), samples).cpu()
     if as_json:
         print_json([{"file": str(file), "gain": float(gain)} for file, gain in zip(kept, gains, strict=True)])
         return
     for file, gain in zip(kept, gains, strict=True):
-        console.print(f"{float(gain):10.2f}  {file}")
+        say(console, f"{float(gain):10.2f}  {file}")
 
 
 def _half(side: str, size: torch.Size) -> Tensor:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.table import Table
 
-from mnemon.commands.common import Json, Quiet, Root, make_console, plain_errors, print_json
+from mnemon.commands.common import Json, Quiet, Root, make_console, plain_errors, print_json, say
 
 data_app = typer.Typer(help="Data sets: what there is, and getting it.", invoke_without_command=True)
 
@@ -39,10 +41,11 @@ def train(
     """
     from mnemon import presets
     from mnemon.training.loop import train as run_training
+    from mnemon.training.setup import is_first_process
 
     config = presets.load(preset)
     if data is not None:
-        config = config.with_settings([f"data.name={data!r}", "data.extra=[]"])
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=data, extra=()))
     config = config.with_settings(settings or [])
     folder = out or Path("runs") / config.name
     console = make_console(quiet or as_json)
@@ -50,12 +53,15 @@ def train(
         config, folder, root=root, resume=resume, accelerator=accelerator, devices=devices, num_nodes=num_nodes,
         console=console, quiet=quiet or as_json,
     )  # fmt: skip
+    if not is_first_process():
+        return
     if as_json:
         print_json({**vars(summary), "folder": str(summary.folder)})
         return
-    console.print(
+    say(
+        console,
         f"{summary.folder}: {summary.epochs} epochs, {summary.steps} updates in {summary.seconds:.0f} s; "
-        f"best validation loss {summary.best_loss:.3f} nats/frame after epoch {summary.best_epoch}"
+        f"best validation loss {summary.best_loss:.3f} nats/frame after epoch {summary.best_epoch}",
     )
 
 
@@ -70,16 +76,18 @@ def presets(
     from mnemon import presets as library
 
     if name is not None:
-        print_json(library.load(name).as_dict())
+        print_json(library.load(name).as_dict(), indent=1)
         return
     found = {preset: library.load(preset) for preset in library.names()}
     if as_json:
         print_json({preset: config.as_dict() for preset, config in found.items()})
         return
-    table = Table("preset", "what it trains", "paper", "data", "model")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("preset", "model", "data", "what it trains"):
+        table.add_column(heading, no_wrap=heading in ("preset", "model"))
     for preset, config in found.items():
-        names = " + ".join((config.data.name, *config.data.extra))
-        table.add_row(preset, config.description, config.paper or "", names, config.model.kind)
+        names = "\n".join((config.data.name, *(f"+ {extra}" for extra in config.data.extra)))
+        table.add_row(preset, config.model.kind, names, config.description)
     make_console(False).print(table)
 
 
@@ -98,10 +106,17 @@ def data(context: typer.Context, root: Root = None, as_json: Json = False) -> No
     if as_json:
         print_json(found)
         return
-    table = Table(*(str(key) for key in found[0]))
+    console = make_console(False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("name", "here", "images", "about"):
+        table.add_column(heading, no_wrap=heading != "about")
     for entry in found:
-        table.add_row(*(str(value) for value in entry.values()))
-    make_console(False).print(table)
+        shape = "x".join(map(str, entry["image_shape"]))
+        table.add_row(entry["name"], entry["here"], shape, f"{entry['about']} ({entry['source']})")
+    console.print(table)
+    for entry in found:
+        if entry["here"] != "embedded":
+            say(console, f"{entry['name']}: {entry['where']}")
 
 
 @data_app.command()

@@ -72,7 +72,7 @@ def read_config(folder: Path) -> Config:
         values = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path}: not readable as JSON ({error})") from error
-    if values.pop("version", None) != VERSION:
+    if not isinstance(values, dict) or values.pop("version", None) != VERSION:
         raise ValueError(f"{path}: written by another version of this library; expected version {VERSION}")
     return parse(values)
 
@@ -91,12 +91,38 @@ def load_state(folder: Path, config: Config) -> dict[str, Any] | None:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise ValueError(f"{path}: not a whole checkpoint ({error}); delete it to start over") from error
-    if state.get("version") != VERSION:
-        raise ValueError(f"{path}: checkpoint version {state.get('version')}, expected {VERSION}; start the run anew")
-    if state["config"] != json.dumps(config.as_dict(), sort_keys=True):
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{path}: not a whole checkpoint ({reason}); delete it to start over") from error
+    if not isinstance(state, dict) or state.get("version") != VERSION:
+        found = state.get("version") if isinstance(state, dict) else None
+        raise ValueError(f"{path}: checkpoint version {found}, expected {VERSION}; start the run anew")
+    # compared as configurations: a setting that this version knows and the checkpoint does not has its default
+    other = differences(config.as_dict(), parse(json.loads(state["config"])).as_dict())
+    if other:
         raise ValueError(
-            f"{path}: this checkpoint belongs to other settings than those asked for; "
+            f"{path}: this checkpoint belongs to other settings than those asked for ({'; '.join(other[:3])}); "
             f"resume with the settings in {folder / CONFIG}, or train into another folder"
         )
     return dict(state)
+
+
+def find_state(folder: Path, config: Config, resume: bool) -> dict[str, Any] | None:
+    """The checkpoint to resume from, None for a run that begins; a folder that is in use is refused."""
+    saved = load_state(folder, config) if resume else None
+    if saved is None and (folder / STATE).exists():
+        raise ValueError(f"{folder}: there is a run here already; use --resume, or another folder")
+    if saved is None and (folder / WEIGHTS).exists():
+        raise ValueError(f"{folder}: there are weights here, and no {STATE} to resume from; use another folder")
+    return saved
+
+
+def differences(asked: Any, found: Any, where: str = "") -> list[str]:
+    """The settings that differ, as "training.seed is 1, not 0"."""
+    if isinstance(asked, dict) and isinstance(found, dict):
+        names = {**asked, **found}
+        parts = [differences(asked.get(n), found.get(n), f"{where}.{n}" if where else n) for n in names]
+    elif isinstance(asked, tuple) and isinstance(found, tuple) and len(asked) == len(found):
+        parts = [differences(a, f, f"{where}.{i}") for i, (a, f) in enumerate(zip(asked, found, strict=True))]
+    else:
+        return [] if asked == found else [f"{where} is {found}, not {asked}"]
+    return [difference for part in parts for difference in part]

@@ -165,8 +165,12 @@ class Config:
 
 SIZES = {
     "data": ("episode_length", "min_length", "num_classes", "batch_size", "duplicate"),
+    "model": (
+        "num_filters", "code_dim", "num_slots", "num_clusters", "num_segments", "num_steps", "online_chunks",
+        "context_dim",
+    ),
     "training": ("log_every", "checkpoint_every", "validation_batches"),
-}
+}  # fmt: skip
 """Settings that count something."""
 
 
@@ -175,8 +179,8 @@ def parse(values: Mapping[str, Any]) -> Config:
     config: Config = _build(Config, values, "")
     if not config.stages:
         raise ValueError("stages: expected at least one stage, got none")
-    for where in ("data", "training"):
-        for name in SIZES[where]:
+    for where, names in SIZES.items():
+        for name in names:
             value = getattr(getattr(config, where), name)
             if value is not None and value < 1:
                 raise ValueError(f"{where}.{name}: expected at least 1, got {value}")

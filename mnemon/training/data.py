@@ -52,17 +52,22 @@ class TrainingData:
     def epoch(self, seed: int, epoch: int) -> EpisodeBatches:
         return sampler(self.config).epoch(self.train, seed=seed, epoch=epoch)
 
-    def validation(self, limit: int | None = None, world_size: int = 1) -> EpisodeBatches:
+    def validation(self, limit: int | None = None) -> EpisodeBatches:
         """The same episodes every time; in smaller batches where the held-out images do not fill one."""
-        fitting = len(self.held_out) // self.config.episode_length // world_size * world_size
+        fitting = len(self.held_out) // self.config.episode_length
         if fitting < 1:
             raise ValueError(
-                f"data.validation: {len(self.held_out)} images are held out, too few for {world_size} episodes of "
+                f"data.validation: {len(self.held_out)} images are held out, too few for an episode of "
                 f"{self.config.episode_length}; hold out more, or take shorter episodes"
             )
         config = replace(self.config, batch_size=min(self.config.batch_size, fitting))
         batches = sampler(config).epoch(self.held_out, seed=VALIDATION_SEED, epoch=0)
         return EpisodeBatches(batches.index[:limit], None if batches.mask is None else batches.mask[:limit])
+
+    def check(self) -> None:
+        """Raise where there are too few images for a batch of episodes, or for validation."""
+        self.epoch(0, 0)
+        self.validation()
 
     def place(self, device: torch.device) -> Tensor:
         return _place(self.train.images, device, self.config.on_device)

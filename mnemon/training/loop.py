@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,18 @@ from torch import Tensor
 from mnemon.core.random import stream
 from mnemon.data.episodes import EpisodeBatches
 from mnemon.models import KanervaMachine, MemoryVAE
-from mnemon.registry import build_model, set_regulariser
+from mnemon.models.codec_model import CodecModel
 from mnemon.training import checkpoint
 from mnemon.training.config import Config, StageConfig
 from mnemon.training.data import TrainingData
 from mnemon.training.metrics import Bar, Metrics
 from mnemon.training.objective import NAMES
-from mnemon.training.progress import Progress, Summary, check_finite_values, check_finite_weights
-from mnemon.training.setup import Fabric, TrainingStep, check_batch, make_fabric
+from mnemon.training.progress import Progress, Summary, blame_numbers, check_finite_values, check_finite_weights
+from mnemon.training.schedules import kl_weight, learning_rate
+from mnemon.training.setup import Fabric, TrainingStep, fresh_model, make_fabric, set_stage_regulariser
 from mnemon.training.streams import EpisodeShard
 
-TRAIN, VALIDATE, WEIGHTS = 1, 2, 3
+TRAIN, VALIDATE = 1, 2
 """Which random stream a draw belongs to."""
 
 
@@ -49,93 +49,93 @@ def train(
     quiet: bool = False,
 ) -> Summary:
     """Train what `config` describes into `folder`; with `resume`, go on where a killed run was."""
-    fabric = make_fabric(config, accelerator, devices, num_nodes)
     data = TrainingData.load(config.data, root) if data is None else data
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, image_shape=data.image_shape))
-    check_batch(config, fabric.world_size)
-    trainer = Trainer(config, folder, data, fabric, console or Console(), quiet)
-    return trainer.run(resume)
+    # whatever can be wrong with the settings is found before there are several processes to say so
+    model = fresh_model(config)
+    data.check()
+    saved = checkpoint.find_state(folder, config, resume)
+    fabric = make_fabric(config, accelerator, devices, num_nodes)
+    trainer = Trainer(config, folder, data, model, fabric, Bar(console or Console(), silent=quiet))
+    return trainer.run(saved)
 
 
 class Trainer:
     """One training run. State that must survive a kill is in `progress`, the weights and the optimiser."""
 
     def __init__(
-        self, config: Config, folder: Path, data: TrainingData, fabric: Fabric, console: Console, quiet: bool
+        self, config: Config, folder: Path, data: TrainingData, model: CodecModel, fabric: Fabric, bar: Bar
     ) -> None:
-        self.config, self.folder, self.data, self.fabric = config, folder, data, fabric
-        self.progress = Progress()
-        self.silent = quiet or not fabric.is_global_zero
-        self.bar = Bar(console, silent=self.silent)
+        self.config, self.folder, self.data, self.model, self.fabric = config, folder, data, model, fabric
+        self.progress = Progress(stage_epochs=config.stages[0].epochs)
+        self.bar = bar if fabric.is_global_zero else Bar(Console(), silent=True)
         self.images = data.place(fabric.device)
-        torch.manual_seed(int(stream(config.training.seed, WEIGHTS).initial_seed() % 2**63))
-        self.model = build_model(config.model)
+        self.window: list[Tensor] = []  # values of the last steps, not yet waited for
         graphed = config.training.graphs and fabric.device.type == "cuda"
         if graphed and isinstance(self.model, MemoryVAE | KanervaMachine):
             self.model.use_graphs()
+        self.step_module = fabric.setup_module(TrainingStep(self.model, config, data))
         self._begin_optimiser()
 
     # -- the run -----------------------------------------------------------------------------------
 
-    def run(self, resume: bool) -> Summary:
+    def run(self, saved: dict[str, Any] | None) -> Summary:
         began = time.perf_counter()
-        saved = self._prepare_folder(resume)
-        if saved is not None:
-            self._restore(saved)
-        size = None if saved is None else saved["metrics_size"]
-        self.metrics = (
-            Metrics(self.folder, size=size, tensorboard=self.config.training.tensorboard) if self._first else None
-        )
-        progress = self.progress
+        progress = self._open(saved)
         try:
             with self.bar:
                 if saved is None:
                     self._begin_run()
                 while not progress.done:
                     self._run_stage()
+        except (ValueError, RuntimeError) as error:
+            blame_numbers(error, self.model, self.window, progress.step, self.folder)
+            raise
         finally:
             if self.metrics is not None:
                 self.metrics.close()
-        improved = progress.best_epoch > 0
-        if not improved:
+        planned = sum(stage.epochs for stage in self.config.stages)
+        summary = progress.summary(self.folder, planned, time.perf_counter() - began)
+        if not summary.improved:
             self.bar.say(
                 f"training never improved: validation loss {progress.first_loss:.4g} before training is the best; "
                 "try a smaller learning rate or check the data"
             )
-        planned = sum(stage.epochs for stage in self.config.stages)
-        return Summary(
-            self.folder, progress.step, progress.total_epochs, progress.best_epoch, progress.best_loss, improved,
-            time.perf_counter() - began, progress.total_epochs < planned,
-        )  # fmt: skip
+        return summary
 
-    def _prepare_folder(self, resume: bool) -> dict[str, Any] | None:
+    def _open(self, saved: dict[str, Any] | None) -> Progress:
+        """Make the run folder ready: empty, or as it was when the checkpoint was written."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        saved = checkpoint.load_state(self.folder, self.config) if resume else None
-        occupied = (self.folder / checkpoint.STATE).exists() or (self.folder / checkpoint.WEIGHTS).exists()
-        self.fabric.barrier()
-        if saved is None and occupied:
-            raise ValueError(f"{self.folder}: there is a run here already; use --resume, or another folder")
-        if self._first and saved is None:
-            checkpoint.save_config(self.folder, self.config)
-        return saved
+        if saved is not None:
+            self.progress = Progress(**saved["progress"])
+            checkpoint.check_weights(str(self.folder / checkpoint.STATE), self.model, saved["model"])
+            self.model.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+        self.metrics = None
+        if self._first:
+            size = None if saved is None else saved["metrics_size"]
+            board = self.config.training.tensorboard
+            self.metrics = Metrics(self.folder, size=size, tensorboard=board, step=self.progress.step)
+            if saved is None:
+                checkpoint.save_config(self.folder, self.config)
+            elif self.progress.step == 0:  # killed before the first weights were written
+                checkpoint.save_weights(self.folder, self.model)
+        return self.progress
 
     def _begin_run(self) -> None:
         """The untrained model is the first candidate, so that a training which never improves is noticed."""
         values = self._validate()
         self.progress.first_loss = self.progress.best_loss = values["loss"]
         self.progress.best_epoch = 0
-        self.progress.stage_epochs = self.config.stages[0].epochs
-        if self._first:
-            assert self.metrics is not None
-            self.metrics.write(0, {"kind": "validation", "epoch": 0, **values, "joint": _joint(values)})
-            checkpoint.save_weights(self.folder, self.model)
+        if self.metrics is not None:
+            self.metrics.write_validation(0, {"epoch": 0}, values)
         self._save()
+        if self._first:
+            checkpoint.save_weights(self.folder, self.model)
 
     def _run_stage(self) -> None:
-        progress = self.progress
-        stage = self._stage
-        if stage.regulariser is not None:
-            set_regulariser(self.model, stage.regulariser)
+        progress, stage = self.progress, self._stage
+        set_stage_regulariser(self.model, self.config, stage)
         while progress.epoch < progress.stage_epochs:
             if stage.patience and progress.epochs_without_gain >= stage.patience:
                 self.bar.say(f"stage {progress.stage + 1}: no gain for {stage.patience} epochs, stopping it")
@@ -161,21 +161,20 @@ class Trainer:
     # -- one epoch ---------------------------------------------------------------------------------
 
     def _run_epoch(self) -> None:
-        progress, seed = self.progress, self.config.training.seed
-        batches = self.data.epoch(seed, progress.total_epochs)
+        progress, training = self.progress, self.config.training
+        batches = self.data.epoch(training.seed, progress.total_epochs)
         name = f"stage {progress.stage + 1} epoch {progress.epoch + 1}/{progress.stage_epochs}"
         self.bar.epoch(name, len(batches), progress.batch)
         began, first = time.perf_counter(), progress.batch
-        window: list[Tensor] = []
         self.step_module.train()
         while progress.batch < len(batches):
-            window.append(self._step(batches, progress.batch, len(batches)))
+            self.window.append(self._step(batches, progress.batch, len(batches)))
             progress.batch += 1
             progress.step += 1
-            every = self.config.training.checkpoint_every
+            every = training.checkpoint_every
             save = every is not None and progress.batch % every == 0 and progress.batch < len(batches)
-            if len(window) == self.config.training.log_every or save or progress.batch == len(batches):
-                self.bar.advance(self._flush(window))
+            if len(self.window) == training.log_every or save or progress.batch == len(batches):
+                self.bar.advance(self._flush())
                 if save:
                     self._save()
             else:
@@ -185,11 +184,11 @@ class Trainer:
 
     def _step(self, batches: EpisodeBatches, batch: int, num_batches: int) -> Tensor:
         progress, training = self.progress, self.config.training
+        epochs = progress.epoch + batch / num_batches
         for group in self.optimizer.param_groups:
-            group["lr"] = self._learning_rate((progress.epoch + batch / num_batches) / progress.stage_epochs)
-        warmup = self._stage.kl_warmup
-        kl_weight = min(1.0, (progress.epoch + batch / num_batches) / warmup) if warmup else 1.0
-        loss, values = self._forward(batches, batch, (TRAIN, progress.step), self.config.data.duplicate, kl_weight)
+            group["lr"] = learning_rate(self._stage, epochs / progress.stage_epochs)
+        weight = kl_weight(self._stage, epochs)
+        loss, values = self._forward(batches, batch, (TRAIN, progress.step), self.config.data.duplicate, weight)
         self.optimizer.zero_grad(set_to_none=True)
         self.fabric.backward(loss)
         if training.clip_norm is not None:
@@ -200,29 +199,30 @@ class Trainer:
         return values
 
     def _forward(
-        self, batches: EpisodeBatches, batch: int, purpose: tuple[int, int], duplicate: int, kl_weight: float = 1.0
+        self, batches: EpisodeBatches, batch: int, purpose: tuple[int, int], duplicate: int, weight: float = 1.0
     ) -> tuple[Tensor, Tensor]:
         """This process's part of a batch, with random numbers that belong to its episodes."""
         index, mask = batches[batch]
         if duplicate > 1:
             index, mask = index.repeat(duplicate, 1), None if mask is None else mask.repeat(duplicate, 1)
         device, world, rank = self.fabric.device, self.fabric.world_size, self.fabric.global_rank
+        if len(index) % world:  # a validation batch that cannot be dealt out: every process takes all of it
+            world, rank = 1, 0
         episodes = len(index) // world
         mine = slice(rank * episodes, (rank + 1) * episodes)
         generator = stream(self.config.training.seed, *purpose, device=device)
         images = self.images[index[mine].to(self.images.device)].to(device)
         mask = None if mask is None else mask[mine].to(device)
         if world == 1:
-            return self.step_module(images, mask, generator, kl_weight)
+            return self.step_module(images, mask, generator, weight)
         with EpisodeShard(generator, episodes, rank, world):
-            return self.step_module(images, mask, generator, kl_weight)
+            return self.step_module(images, mask, generator, weight)
 
-    def _flush(self, window: list[Tensor]) -> dict[str, float]:
+    def _flush(self) -> dict[str, float]:
         """Bring a window of step values over at once (one wait for the GPU), check and add them up."""
-        values = self.fabric.all_reduce(torch.stack(window), reduce_op="mean").double().cpu()
-        first = self.progress.step - len(window)
-        window.clear()
-        check_finite_values(values, first, self.folder)
+        values = self.fabric.all_reduce(torch.stack(self.window), reduce_op="mean").double().cpu()
+        check_finite_values(values, self.progress.step - len(self.window), self.folder)
+        self.window.clear()
         self.progress.sums = (torch.tensor(self.progress.sums, dtype=torch.float64) + values.sum(0)).tolist()
         return dict(zip(NAMES, values[-1].tolist(), strict=True))
 
@@ -237,33 +237,26 @@ class Trainer:
         progress.epochs_without_gain = 0 if gained else progress.epochs_without_gain + 1
         if gained:
             progress.best_loss, progress.best_epoch = validation["loss"], progress.total_epochs
-        if self._first:
-            assert self.metrics is not None
+        if self.metrics is not None:
             common = {"epoch": progress.total_epochs, "stage": progress.stage}
-            rate = {"frames_per_second": round(frames_per_second, 1)}
-            self.metrics.write(progress.step, {"kind": "train", **common, **train, "joint": _joint(train), **rate})
-            self.metrics.write(
-                progress.step, {"kind": "validation", **common, **validation, "joint": _joint(validation)}
-            )
+            self.metrics.write_epoch(progress.step, common, train, validation, frames_per_second)
             if gained:
                 checkpoint.save_weights(self.folder, self.model)
-        self.bar.say(
-            f"epoch {progress.total_epochs}: joint {_joint(train):.2f} nats/frame in training, "
-            f"{_joint(validation):.2f} in validation{' *' if gained else ''}, {frames_per_second:,.0f} frames/s"
-        )
+        self.bar.say_epoch(progress.total_epochs, train, validation, frames_per_second, gained)
         self._save()
 
     @torch.no_grad()
     def _validate(self) -> dict[str, float]:
         self.step_module.eval()
-        batches = self.data.validation(self.config.training.validation_batches, self.fabric.world_size)
+        batches = self.data.validation(self.config.training.validation_batches)
         images, self.images = self.images, self.data.place_validation(self.fabric.device)
         try:
             values = [self._forward(batches, i, (VALIDATE, i), 1)[1] for i in range(len(batches))]
         finally:
             self.images = images
-        mean = self.fabric.all_reduce(torch.stack(values).double().mean(0), reduce_op="mean").tolist()
-        return dict(zip(NAMES, mean, strict=True))
+        mean = self.fabric.all_reduce(torch.stack(values).double().mean(0), reduce_op="mean").cpu()
+        check_finite_values(mean[None], self.progress.step, self.folder, "validation ")
+        return dict(zip(NAMES, mean.tolist(), strict=True))
 
     # -- pieces ------------------------------------------------------------------------------------
 
@@ -275,35 +268,22 @@ class Trainer:
     def _stage(self) -> StageConfig:
         return self.config.stages[self.progress.stage]
 
-    def _learning_rate(self, fraction: float) -> float:
-        rate = self._stage.learning_rate
-        return rate if self._stage.decay == "constant" else rate * 0.5 * (1 + math.cos(math.pi * fraction))
-
     def _begin_optimiser(self) -> None:
         training = self.config.training
-        step = TrainingStep(self.model, self.config, self.data)
         optimizer = torch.optim.AdamW(
-            step.parameters(),
+            self.step_module.parameters(),
             lr=self._stage.learning_rate,
             betas=(training.beta1, training.beta2),
             weight_decay=training.weight_decay,
         )
-        self.step_module, self.optimizer = self.fabric.setup(step, optimizer)
-
-    def _restore(self, saved: dict[str, Any]) -> None:
-        self.progress = Progress(**saved["progress"])
-        self._begin_optimiser()
-        checkpoint.check_weights(str(self.folder / checkpoint.STATE), self.model, saved["model"])
-        self.model.load_state_dict(saved["model"])
-        self.optimizer.load_state_dict(saved["optimizer"])
+        self.optimizer = self.fabric.setup_optimizers(optimizer)
 
     def _save(self) -> None:
         """A checkpoint, unless the weights went bad: then the one before is worth more."""
-        self.fabric.barrier()
-        if not self._first:
-            return
         check_finite_weights(self.model, self.progress.step, self.folder)
-        assert self.metrics is not None
+        self.fabric.barrier()
+        if self.metrics is None:
+            return
         checkpoint.save_state(
             self.folder,
             {
@@ -314,7 +294,3 @@ class Trainer:
                 "metrics_size": self.metrics.size,
             },
         )
-
-
-def _joint(values: dict[str, float]) -> float:
-    return values["reconstruction"] - values["code_kl"] - values["address_kl"] - values["memory_kl"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,12 +12,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from mnemon.training.checkpoint import METRICS
+from mnemon.training.objective import joint
 
 
 class Metrics:
     """Appends records to metrics.jsonl. On resuming, what was written after the checkpoint is cut off first."""
 
-    def __init__(self, folder: Path, *, size: int | None = None, tensorboard: bool = False) -> None:
+    def __init__(self, folder: Path, *, size: int | None = None, tensorboard: bool = False, step: int = 0) -> None:
+        """size: bytes to keep; None starts afresh. step: where training goes on."""
         path = folder / METRICS
         if size is None:
             path.write_bytes(b"")
@@ -26,7 +29,7 @@ class Metrics:
             with open(path, "r+b") as file:
                 file.truncate(size)
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed by close()
-        self._board = _open_board(folder) if tensorboard else None
+        self._board = _open_board(folder, step) if tensorboard else None
 
     def write(self, step: int, record: dict[str, Any]) -> None:
         self._file.write(json.dumps({"step": step, **record}) + "\n")
@@ -36,9 +39,26 @@ class Metrics:
                 if isinstance(value, int | float):
                     self._board.add_scalar(f"{record['kind']}/{name}", value, step)
 
+    def write_validation(self, step: int, common: dict[str, Any], values: dict[str, float]) -> None:
+        self.write(step, {"kind": "validation", **common, **values, "joint": joint(values)})
+
+    def write_epoch(
+        self,
+        step: int,
+        common: dict[str, Any],
+        train: dict[str, float],
+        validation: dict[str, float],
+        frames_per_second: float,
+    ) -> None:
+        rate = round(frames_per_second, 1)
+        self.write(step, {"kind": "train", **common, **train, "joint": joint(train), "frames_per_second": rate})
+        self.write_validation(step, common, validation)
+
     @property
     def size(self) -> int:
+        """Bytes so far, all of them on the disk: a checkpoint that names this size can rely on them."""
         self._file.flush()
+        os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
@@ -47,14 +67,14 @@ class Metrics:
             self._board.close()
 
 
-def _open_board(folder: Path) -> Any:
+def _open_board(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ValueError(
             "training.tensorboard: TensorBoard is not installed; pip install tensorboard, or set it to false"
         ) from None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step)
 
 
 class Bar:
@@ -96,6 +116,14 @@ class Bar:
             f"address {values['address_kl']:.2f}  memory {values['memory_kl']:.1f}"
         )
         self._progress.update(self._task, advance=1, terms=terms)
+
+    def say_epoch(
+        self, epoch: int, train: dict[str, float], validation: dict[str, float], frames_per_second: float, gained: bool
+    ) -> None:
+        self.say(
+            f"epoch {epoch}: joint {joint(train):.2f} nats/frame in training, "
+            f"{joint(validation):.2f} in validation{' *' if gained else ''}, {frames_per_second:,.0f} frames/s"
+        )
 
     def say(self, text: str) -> None:
         if not self._progress.disable:

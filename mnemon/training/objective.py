@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,11 @@ def per_frame(terms: Terms) -> dict[str, Tensor]:
     parts["memory_kl"] = total.new_zeros(()) if terms.memory_kl is None else (terms.memory_kl / total).mean()
     parts["conditional"] = parts["reconstruction"] - parts["code_kl"] - parts["address_kl"]
     return parts
+
+
+def joint(values: Mapping[str, float]) -> float:
+    """The joint bound per frame, from the four terms."""
+    return values["reconstruction"] - values["code_kl"] - values["address_kl"] - values["memory_kl"]
 
 
 def _subset(x: Tensor, mask: Tensor | None, fraction: float, generator: torch.Generator) -> Tensor:

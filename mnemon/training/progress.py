@@ -29,6 +29,10 @@ class Progress:
     sums: list[float] = field(default_factory=lambda: [0.0] * len(NAMES))
     done: bool = False
 
+    def summary(self, folder: Path, planned_epochs: int, seconds: float) -> Summary:
+        improved, early = self.best_epoch > 0, self.total_epochs < planned_epochs
+        return Summary(folder, self.step, self.total_epochs, self.best_epoch, self.best_loss, improved, seconds, early)
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -48,8 +52,11 @@ class NonFiniteLoss(ValueError):
     """A loss that is NaN or infinite: names the term and the step; the last good checkpoint is kept."""
 
 
-def check_finite_values(values: Tensor, first_step: int, folder: Path) -> None:
-    """Stop at the first step with a bad value, and name the term it came from. Shapes: values (steps, len(NAMES))"""
+def check_finite_values(values: Tensor, first_step: int, folder: Path, where: str = "") -> None:
+    """Stop at the first step with a bad value, and name the term it came from. Shapes: values (steps, len(NAMES))
+
+    where: words before the term's name, such as "validation ".
+    """
     bad = (~values.isfinite()).nonzero()
     if not len(bad):
         return
@@ -58,13 +65,28 @@ def check_finite_values(values: Tensor, first_step: int, folder: Path) -> None:
     # the loss is last to blame: it is only the sum of the others
     name = next((n for n in names if n != "loss"), "loss")
     raise NonFiniteLoss(
-        f"step {first_step + row}: {name} is {values[row, NAMES.index(name)].item()}; {_stopped(folder)}"
+        f"step {first_step + row}: {where}{name} is {values[row, NAMES.index(name)].item()}; {_stopped(folder)}"
     )
 
 
 def check_finite_weights(model: torch.nn.Module, step: int, folder: Path) -> None:
-    if not all(bool(p.isfinite().all()) for p in model.parameters()):
-        raise NonFiniteLoss(f"step {step}: weights are NaN or infinite; {_stopped(folder)}")
+    for name, parameter in model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise NonFiniteLoss(f"step {step}: the weights {name} are NaN or infinite; {_stopped(folder)}")
+
+
+def blame_numbers(error: Exception, model: torch.nn.Module, window: list[Tensor], step: int, folder: Path) -> None:
+    """A memory's algebra fails when numbers went bad before it: then that is what to tell, and at which step.
+
+    window: the values of the last steps before `step`, one tensor each.
+    """
+    if isinstance(error, NonFiniteLoss):
+        return
+    if window:
+        check_finite_values(torch.stack(window).double().cpu(), step - len(window), folder)
+    check_finite_weights(model, step, folder)
+    if step > 0 and "finite" in str(error):  # it worked before the weights were updated
+        raise NonFiniteLoss(f"step {step}: {error}; {_stopped(folder)}") from error
 
 
 def _stopped(folder: Path) -> str:

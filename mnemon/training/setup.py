@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
+import os
+import warnings
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
+from mnemon.core.random import stream
+from mnemon.models import MemoryVAE
 from mnemon.models.codec_model import CodecModel
-from mnemon.training.config import Config
+from mnemon.registry import build_model, set_regulariser
+from mnemon.training.config import Config, StageConfig, nearest
 from mnemon.training.data import TrainingData
 from mnemon.training.objective import training_loss
 
@@ -16,6 +24,10 @@ try:
     from lightning.fabric import Fabric
 except ImportError:  # the small package has the same class
     from lightning_fabric import Fabric
+
+ACCELERATORS = ("auto", "cpu", "cuda")
+FRESH_WEIGHTS = 3
+"""The random stream of untrained weights."""
 
 
 class TrainingStep(nn.Module):
@@ -37,18 +49,48 @@ class TrainingStep(nn.Module):
 
 def make_fabric(config: Config, accelerator: str = "auto", devices: int = 1, num_nodes: int = 1) -> Fabric:
     """CPU, one GPU, several processes or nodes; under torchrun its own settings count."""
+    if accelerator not in ACCELERATORS:
+        raise ValueError(f"accelerator: got {accelerator!r}{nearest(accelerator, ACCELERATORS)}")
     if accelerator == "auto":
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"
-    strategy = "ddp" if devices * num_nodes > 1 or torch.distributed.is_torchelastic_launched() else "auto"
-    fabric = Fabric(
-        accelerator=accelerator,
-        devices=devices,
-        num_nodes=num_nodes,
-        strategy=strategy,
-        precision=config.training.precision,
-    )
-    fabric.launch()
+    if accelerator == "cuda" and torch.cuda.device_count() < 1:
+        raise ValueError("accelerator: expected one of this machine, got cuda, and there is no CUDA device; use cpu")
+    if torch.distributed.is_torchelastic_launched():
+        world, devices = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+        num_nodes = world // devices
+    check_batch(config, devices * num_nodes)
+    many = devices * num_nodes > 1 or torch.distributed.is_torchelastic_launched()
+    with less_noise():
+        fabric = Fabric(
+            accelerator=accelerator,
+            devices=devices,
+            num_nodes=num_nodes,
+            strategy="ddp" if many else "auto",
+            precision=config.training.precision,
+        )
+        fabric.launch()
     return fabric
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one that prints."""
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+
+
+@contextlib.contextmanager
+def less_noise() -> Iterator[None]:
+    """Without Fabric's messages on launching and on Tensor Cores, and its hints on how to launch."""
+    loggers = [logging.getLogger(name) for name in ("lightning_fabric", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*srun.*")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def check_batch(config: Config, world_size: int) -> None:
@@ -57,3 +99,22 @@ def check_batch(config: Config, world_size: int) -> None:
         raise ValueError(
             f"data.batch_size: expected batch_size x duplicate ({total}) to be divisible by the {world_size} processes"
         )
+
+
+def fresh_model(config: Config) -> CodecModel:
+    """The untrained model of the seed. The caller's random numbers are left as they were."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(config.training.seed, FRESH_WEIGHTS).initial_seed())
+        model = build_model(config.model)
+    for stage in config.stages:  # a stage that does not fit is found now, not when its turn comes
+        set_stage_regulariser(model, config, stage)
+    return model
+
+
+def set_stage_regulariser(model: CodecModel, config: Config, stage: StageConfig) -> None:
+    """The stage's own, or else the model's; what the stage before had is gone."""
+    regulariser = stage.regulariser or config.model.regulariser
+    if regulariser is not None:
+        set_regulariser(model, regulariser)
+    elif isinstance(model, MemoryVAE):
+        model.regulariser = None

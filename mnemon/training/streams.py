@@ -12,12 +12,15 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-FACTORIES = {torch.rand, torch.randn}
+FACTORIES: set[Any] = {torch.rand, torch.randn}
+INTEGERS: set[Any] = {torch.randint}
+BY_VALUE: set[Any] = {torch.bernoulli, torch._standard_gamma}
 
 
 class EpisodeShard(TorchFunctionMode):
-    """While active, `torch.rand` and `torch.randn` of a shape (episodes, ...) with `generator` draw `count` times as
-    many episodes and keep part number `index`. Other draws are left alone."""
+    """While active, draws of a shape (episodes, ...) with `generator` are of `count` times as many episodes, of which
+    part number `index` is kept. Other draws are left alone. Poisson draws are refused: how many numbers they take
+    depends on the other processes' images."""
 
     def __init__(self, generator: torch.Generator, episodes: int, index: int, count: int) -> None:
         super().__init__()
@@ -34,7 +37,13 @@ class EpisodeShard(TorchFunctionMode):
             shape = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
             if shape and shape[0] == self.episodes:
                 return func((self.count * self.episodes, *shape[1:]), **kwargs)[mine]
-        elif func is torch.bernoulli or func is torch._standard_gamma:
+        elif func in INTEGERS:
+            shape = args[-1]
+            if shape and shape[0] == self.episodes:
+                return func(*args[:-1], (self.count * self.episodes, *shape[1:]), **kwargs)[mine]
+        elif func is torch.poisson:
+            raise ValueError("several processes: poisson noise cannot be dealt out; use another objective.corruption")
+        elif func in BY_VALUE:
             (given, *rest) = args
             if given.ndim and given.shape[0] == self.episodes:
                 # others' places hold what the first of mine holds: how many numbers a gamma draw takes depends on it

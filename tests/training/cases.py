@@ -1,11 +1,14 @@
 """Small trainings: random binary patterns in classes, nets of a few filters."""
 
+import json
+
 import numpy as np
 import torch
 
 from mnemon.data.images import ImageSet
 from mnemon.training.config import parse
 from mnemon.training.data import TrainingData
+from mnemon.training.loop import train
 
 SHAPE = (1, 22, 22)
 
@@ -30,7 +33,7 @@ def config(**changes):
         "stages": [{"epochs": 3, "learning_rate": 5e-3, "patience": 0}],
     }  # fmt: skip
     for key, value in changes.items():
-        values[key] = {**values[key], **value} if isinstance(value, dict) else value
+        values[key] = {**values.get(key, {}), **value} if isinstance(value, dict) else value
     return parse(values)
 
 
@@ -45,3 +48,37 @@ def store(root, **options):
         (root / "patterns").mkdir(parents=True, exist_ok=True)
         np.savez(root / "patterns" / f"{split}.npz", images=data.images.numpy()[:, 0], labels=data.labels.numpy())
     return root / "patterns"
+
+
+SIZES = {
+    "vae": {"num_slots": None, "num_clusters": None, "num_steps": None},
+    "statistician": {"num_slots": None, "num_clusters": None, "num_steps": None, "context_dim": 3},
+    "dkm": {"num_clusters": None, "num_steps": None},
+    "vbm-gaussian": {"num_clusters": None},
+    "vbm-shifted": {"num_clusters": None},
+    "vbm-categorical": {"num_clusters": None},
+    "vbm-mixture": {},
+    "vbm-tree": {"num_segments": 2},
+}
+"""What each kind of model changes in `config`."""
+
+
+def of_kind(kind, **changes):
+    model = {"kind": kind, **SIZES[kind], **changes.pop("model", {})}
+    return config(model=model, **changes)
+
+
+def fit(settings, folder, *, data=None, quiet=True, **options):
+    """Train on the CPU, quietly."""
+    return train(settings, folder, data=data or training_data(settings), accelerator="cpu", quiet=quiet, **options)
+
+
+def records(folder, kind=None):
+    """The lines of metrics.jsonl."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if kind in (None, line["kind"])]
+
+
+def curve(folder):
+    """All that was recorded, but the speed."""
+    return [{key: value for key, value in line.items() if key != "frames_per_second"} for line in records(folder)]
