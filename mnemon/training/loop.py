@@ -29,9 +29,10 @@ from mnemon.training.objective import NAMES
 from mnemon.training.progress import Progress, Summary, blame_numbers, check_finite_values, check_finite_weights
 from mnemon.training.schedules import kl_weight, learning_rate
 from mnemon.training.setup import Fabric, TrainingStep, fresh_model, make_fabric, set_stage_regulariser
+from mnemon.training.statistics import NUM_BATCHES, averaging, batch_norms
 from mnemon.training.streams import EpisodeShard
 
-TRAIN, VALIDATE = 1, 2
+TRAIN, VALIDATE, STATISTICS = 1, 2, 4
 """Which random stream a draw belongs to."""
 
 
@@ -246,7 +247,20 @@ class Trainer:
         self._save()
 
     @torch.no_grad()
+    def _refresh_statistics(self) -> None:
+        """Batch statistics of the present weights, from the first batches of the data."""
+        layers = batch_norms(self.model)
+        if not layers:
+            return
+        batches = self.data.epoch(self.config.training.seed, 0)
+        self.step_module.train()
+        with averaging(layers):
+            for i in range(min(NUM_BATCHES, len(batches))):
+                self._forward(batches, i, (STATISTICS, i), 1)
+
+    @torch.no_grad()
     def _validate(self) -> dict[str, float]:
+        self._refresh_statistics()
         self.step_module.eval()
         batches = self.data.validation(self.config.training.validation_batches)
         images, self.images = self.images, self.data.place_validation(self.fabric.device)

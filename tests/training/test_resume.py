@@ -62,6 +62,13 @@ def test_an_interrupted_training_goes_on_exactly(kind, tmp_path):
     assert parts == type(parts)(**{**vars(whole), "folder": parts.folder, "seconds": parts.seconds})
 
 
+def test_batch_statistics_go_on_exactly(tmp_path):
+    settings = of_kind("vbm-gaussian", model={"architecture": "basic"})
+    fit(settings, tmp_path / "whole")
+    fit_interrupted(settings, tmp_path / "parts", "epoch 1:")
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
 def test_stages_go_on_exactly(tmp_path):
     """Interrupted in every stage: the best weights, leftover epochs, a stage's regulariser and its end come back."""
     stages = [
