@@ -15,7 +15,7 @@ from mnemon.core.random import stream
 from mnemon.data.episodes import IidEpisodes, novelty_episodes
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
-from mnemon.training.objective import per_frame
+from mnemon.training.objective import per_frame_of_each
 
 BOUNDS, WRITES = 11, 12
 """Random streams of the evaluation."""
@@ -70,13 +70,11 @@ def episode_bounds(
     """Joint and conditional bound and the four terms, nats per frame, over all test images in i.i.d. episodes."""
     found: dict[str, list[Tensor]] = {}
     for x, generator in test.batches(episode_length, batch_size, seed):
-        terms = model.terms(x, generator=generator, **write)
-        for i in range(len(x)):
-            parts = per_frame(terms[i])
-            parts["joint"] = parts["conditional"] - parts["memory_kl"]
-            for name, value in parts.items():
-                found.setdefault(name, []).append(value.cpu())
-    return {name: Estimate.of(torch.stack(values)) for name, values in found.items()}
+        parts = per_frame_of_each(model.terms(x, generator=generator, **write))
+        parts["joint"] = parts["conditional"] - parts["memory_kl"]
+        for name, values in parts.items():
+            found.setdefault(name, []).append(values.cpu())
+    return {name: Estimate.of(torch.cat(values)) for name, values in found.items()}
 
 
 @torch.no_grad()

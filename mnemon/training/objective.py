@@ -60,13 +60,16 @@ def training_loss(
 
 def per_frame(terms: Terms) -> dict[str, Tensor]:
     """The four terms and the conditional bound, per frame, averaged over episodes. Shapes: -> () each"""
+    return {name: values.mean() for name, values in per_frame_of_each(terms).items()}
+
+
+def per_frame_of_each(terms: Terms) -> dict[str, Tensor]:
+    """The same for each episode by itself. Shapes: -> (*B) each"""
     counts = torch.ones_like(terms.reconstruction) if terms.counts is None else terms.counts
     total = counts.sum(-1)
-    parts = {
-        name: ((counts * getattr(terms, name)).sum(-1) / total).mean()
-        for name in ("reconstruction", "code_kl", "address_kl")
-    }
-    parts["memory_kl"] = total.new_zeros(()) if terms.memory_kl is None else (terms.memory_kl / total).mean()
+    names = ("reconstruction", "code_kl", "address_kl")
+    parts = {name: (counts * getattr(terms, name)).sum(-1) / total for name in names}
+    parts["memory_kl"] = torch.zeros_like(total) if terms.memory_kl is None else terms.memory_kl / total
     parts["conditional"] = parts["reconstruction"] - parts["code_kl"] - parts["address_kl"]
     return parts
 
