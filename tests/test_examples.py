@@ -23,8 +23,27 @@ def test_first_example_is_short_enough_to_read():
     assert len(lines) <= 60
 
 
+def python_blocks(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
 def test_the_readme_code_runs(tmp_path):
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    vectors, images = python_blocks("README.md")
+    for code in (vectors, images):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
     assert (tmp_path / "memory.safetensors").exists()
+
+
+DATASET = """
+import torch
+images = (torch.rand(300, 1, 28, 28, generator=torch.Generator().manual_seed(0)) < 0.2).float()
+my_dataset = torch.utils.data.TensorDataset(images)
+"""
+
+
+def test_training_on_a_dataset_of_ones_own(tmp_path):
+    (code,) = python_blocks("docs/data.md")
+    done = subprocess.run([sys.executable, "-c", DATASET + code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "mine" / "model.safetensors").exists()

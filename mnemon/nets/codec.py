@@ -17,6 +17,8 @@ LIKELIHOODS: dict[str, PixelLikelihood] = {
     "logistic_mixture": LogisticMixturePixels(),
 }
 Architecture = Literal["basic", "improved"]
+BLOCK = 2048
+"""Images that go through a net at a time when it is only used."""
 
 
 class Codec(nn.Module):
@@ -88,10 +90,16 @@ class Codec(nn.Module):
         if not x.is_floating_point():
             raise ValueError(f"{where}: expected images as floats in [0, 1], got {x.dtype}; divide by 255")
 
+    def _in_blocks(self, net: nn.Module, x: Tensor) -> Tensor:
+        """A net on many items, piece by piece where nothing is to be learned: large episodes fit into memory."""
+        if self.training or torch.is_grad_enabled() or len(x) <= BLOCK:
+            return net(x)
+        return torch.cat([net(part) for part in x.split(BLOCK)])
+
     def encodings(self, x: Tensor) -> Tensor:
         """Shapes: (*B, T, *X) -> (*B, T, width)"""
         leading = x.shape[: x.ndim - len(self.image_shape)]
-        return self.encoder(x.flatten(0, len(leading) - 1)).unflatten(0, leading)
+        return self._in_blocks(self.encoder, x.flatten(0, len(leading) - 1)).unflatten(0, leading)
 
     def encode(self, x: Tensor) -> Codes:
         """q(z | x). Shapes: (*B, T, *X) -> codes (*B, T, C)"""
@@ -107,7 +115,7 @@ class Codec(nn.Module):
     def decode(self, z: Tensor) -> Tensor:
         """Outputs of the likelihood, in float32 at least. Shapes: (*B, T, C) -> (*B, T, *outputs)"""
         leading = z.shape[:-1]
-        outputs = self.decoder(z.flatten(0, len(leading) - 1)).unflatten(0, leading)
+        outputs = self._in_blocks(self.decoder, z.flatten(0, len(leading) - 1)).unflatten(0, leading)
         return outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
 
     def log_prob(self, z: Tensor, x: Tensor) -> Tensor:

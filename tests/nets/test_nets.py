@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mnemon.nets.codec import Codec
+from mnemon.nets.codec import BLOCK, Codec
 from mnemon.nets.conv import ConvDecoder, ConvEncoder
 
 
@@ -56,3 +56,13 @@ def test_bad_input():
         Codec.convolutional((1, 28, 28), 6, likelihood="poisson")
     with pytest.raises(ValueError, match="architecture"):
         Codec.convolutional((1, 28, 28), 6, architecture="best")
+
+
+def test_many_images_go_through_in_blocks():
+    torch.manual_seed(0)
+    codec = Codec.convolutional((1, 22, 22), 3, num_filters=4, architecture="basic").double().eval()
+    x = torch.rand(BLOCK + 5, 1, 22, 22, dtype=torch.float64)
+    whole = codec.encode(x)  # with gradients: all at once
+    with torch.no_grad():
+        torch.testing.assert_close(codec.encode(x).mean, whole.mean)
+        torch.testing.assert_close(codec.decode(whole.mean[-7:]), codec.decode(whole.mean)[-7:])
