@@ -112,8 +112,9 @@ def read(
     files = []
     for number, (image, source) in enumerate(zip(recalled, kept, strict=True)):
         files.append(out / f"{number:03d}-{source.stem}.png")
-        plots.save_image(image, files[-1])
-    plots.save_rows({"cue": cue[:16], "recalled": recalled[:16]}, out / "rows.png")
+        plots.save_image(1 - image if invert else image, files[-1])
+    shown = cue if known is None else torch.where(known.cpu(), cue, 0.25)  # what was not to be trusted is greyed
+    plots.save_rows({"cue": shown[:16], "recalled": recalled[:16]}, out / "rows.png")
     if as_json:
         print_json({"folder": str(out), "files": [str(file) for file in files]})
         return
@@ -127,6 +128,7 @@ def sample(
     number: Annotated[int, typer.Option("--number", "-n", help="How many images.", min=1)] = 16,
     steps: Annotated[int, typer.Option(help="Iterative reads that follow each sample.", min=0)] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="PNG file.")] = Path("samples.png"),
+    invert: Invert = False,
     seed: Seed = 0,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -150,7 +152,7 @@ def sample(
         else:
             images = model.sample(state, number, generator=generator)
     make_folder(out.parent)
-    plots.save_grid(images.cpu(), out)
+    plots.save_grid(1 - images.cpu() if invert else images.cpu(), out)
     if as_json:
         print_json({"file": str(out), "images": number, "steps": steps})
     else:
