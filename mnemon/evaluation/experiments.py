@@ -15,6 +15,7 @@ from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, scor
 from mnemon.evaluation.novelty import novelty
 from mnemon.evaluation.papers import paper_joint
 from mnemon.evaluation.recall import CORRUPTIONS, recall_errors
+from mnemon.memories.tree import MAX_SEQUENCES
 from mnemon.models import MemoryVAE
 from mnemon.models.codec_model import CodecModel
 from mnemon.training.config import Config
@@ -115,12 +116,14 @@ def novelty_scores(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     if sizes is None:
         return
     found = novelty(evaluation.model, evaluation.test, seed=evaluation.seed, **sizes)
+    frames = sizes["num_classes"] * sizes["per_class"]
+    images = {"model": "pixel nearest neighbour", "memory_floats": frames * math.prod(evaluation.test.data.image_shape)}
     for name, estimate in found.items():
         scorer, scored = name.split("_", 1)
         score = "log p(x|memory) - log p(x|prior)" if scorer == "model" else "nearest written image"
-        more = {} if scorer == "model" else {"model": "pixel nearest neighbour"}
+        more = {} if scorer == "model" else images  # which it keeps as they are
         yield evaluation.record(
-            estimate, "auroc", "auroc", scored=scored, episode_length=sizes["num_classes"] * sizes["per_class"],
+            estimate, "auroc", "auroc", scored=scored, episode_length=frames,
             note=f"against unseen classes; {score}; {sizes['num_classes']} classes x {sizes['per_class']}", **more,
         )  # fmt: skip
 
@@ -133,7 +136,7 @@ def resized(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     assert isinstance(model, MemoryVAE)
     memory: Any = model.memory
     for length, clusters in SIZES:
-        if length > len(evaluation.test.data):
+        if length > len(evaluation.test.data) or clusters ** getattr(memory, "num_segments", 1) > MAX_SEQUENCES:
             continue
         batch = max(1, 1024 // length)
         write = {"num_clusters": clusters}

@@ -63,6 +63,6 @@ def _nearest_neighbour_scores(
     written = test.draw(episodes.written, generator).flatten(2)
     scores = {}
     for name in ("written", "same_class", "unseen"):
-        frames = test.draw(getattr(episodes, name), generator).flatten(2)
+        frames = written if name == "written" else test.draw(getattr(episodes, name), generator).flatten(2)
         scores[name] = -torch.cdist(frames, written).min(-1).values.cpu()
     return scores

@@ -95,14 +95,14 @@ def novelty_section(records: Sequence[dict[str, Any]]) -> str:
 def resize_section(records: Sequence[dict[str, Any]]) -> str:
     resized = [r for r in records if "resized" in (r["note"] or "")]
     rows = []
-    for (experiment, length), group in _grouped(resized, "experiment", "episode_length").items():
+    for (experiment, data, length), group in _grouped(resized, "experiment", "data", "episode_length").items():
         bounds = {r["bound"]: r for r in group if r["metric"] == "bound"}
         size = group[0]["note"].split(";")[0].removeprefix("resized to ")
         recalls = [f"{row[0]}: {row[3]}" for row in _recall_rows(group)]
         cells = [_number(bounds.get(kind)) for kind in ("joint", "conditional")]
-        rows.append([experiment, length, size, group[0]["memory_floats"], *cells, "; ".join(recalls)])
+        rows.append([experiment, data, length, size, group[0]["memory_floats"], *cells, "; ".join(recalls)])
     note = "The same weights, longer episodes, more clusters. VBM, 4.4.3."
-    heads = ["experiment", "T", "memory", "memory floats", "joint", "conditional", "error removed by reading"]
+    heads = ["experiment", "data", "T", "memory", "memory floats", "joint", "conditional", "error removed by reading"]
     return _section("Resizing", note, heads, rows)
 
 

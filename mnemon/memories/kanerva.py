@@ -207,25 +207,29 @@ class KanervaSweeps:
         return KanervaCarry(slots.R, slots.U, w)
 
     def _online(self, carry: KanervaCarry) -> KanervaCarry:
-        """sigma = w'Uw + s2; c = U w / sigma; R += c (z - R'w)'; U -= c (U w)'. A count n divides s2 by n."""
+        """sigma = w'Uw + s2; c = U w / sigma; R += c (z - R'w)'; U -= c (U w)'. A count n divides s2 by n.
+
+        Items are addressed in a memory that begins at the start, and written into one that begins at the prior.
+        """
         s2, given = self.memory.noise_var, self.frames.mean.dtype
         leading = self.frames.batch_shape
         # subtracting from U loses its positive definiteness in float32 after some hundred items
         exact = given if self.frames.mean.device.type == "mps" else torch.float64
         codes = self.frames.mean.to(exact)
-        R = carry.R.to(exact).expand(*leading, *carry.R.shape[-2:])
-        U = carry.U.to(exact).expand(*leading, *carry.U.shape[-2:])
+        C = codes.shape[-1]
+        R = torch.cat([part.to(exact).expand(*leading, -1, -1) for part in (carry.R, self.prior.R)], dim=-1)
+        U = self.prior.U.to(exact).expand(*leading, -1, -1)
         addresses = []
         for t in range(self.frames.num_items):  # each write changes the next address: no way around the loop
             z = codes[..., t : t + 1, :]
-            w = self.memory._regress(R, z).mT
+            w = self.memory._regress(R[..., :C], z).mT
             Uw = U @ w
             n = 1.0 if self.frames.counts is None else self.frames.counts[..., t, None, None].to(exact)
             c = n * Uw / (n * (w.mT @ Uw) + s2)
-            R = R + c * (z - w.mT @ R)
+            R = R + c * (torch.cat((z, z), dim=-1) - w.mT @ R)
             U = U - c * Uw.mT
             addresses.append(w.mT)
-        return KanervaCarry(R.to(given), U.to(given), torch.cat(addresses, dim=-2).to(given))
+        return KanervaCarry(R[..., C:].to(given), U.to(given), torch.cat(addresses, dim=-2).to(given))
 
     def finish(self, carry: KanervaCarry) -> tuple[KanervaState, KanervaAddress | None]:
         state = KanervaState(carry.R, safe_cholesky(carry.U))

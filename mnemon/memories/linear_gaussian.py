@@ -248,11 +248,11 @@ def draw_explanation(slots: Slots, codes: Tensor, s2: float | Tensor, generator:
     log_theta = scores.log_softmax(-1)
     cluster = draw_category(log_theta, generator)
     K, H = slots.R.shape[-2], slots.R.shape[-3]
-    y = weights.y.gather(-2, cluster[..., None, None].expand(*cluster.shape, 1, K))[..., 0, :]
-    noise = standard_normal_like(y, y.shape, generator)
+    mu_w = weights.mu_w.gather(-2, cluster[..., None, None].expand(*cluster.shape, 1, K))[..., 0, :]
+    noise = standard_normal_like(mu_w, mu_w.shape, generator)
     factor = weights.F if weights.F is not None else safe_cholesky(weights.Sigma_w).mT
     factor = factor.gather(-3, cluster[..., None, None].expand(*cluster.shape, K, K))
-    w = ((y + noise)[..., None, :] @ factor)[..., 0, :]
+    w = mu_w + (noise[..., None, :] @ factor)[..., 0, :]
     log_det = weights.log_det.gather(-1, cluster)
     log_prior_over_q = 0.5 * (noise.square().sum(-1) - w.square().sum(-1) + log_det)
     log_ratio = log_prior_over_q - log_theta.gather(-1, cluster[..., None])[..., 0] - math.log(H)

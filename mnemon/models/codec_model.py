@@ -143,4 +143,4 @@ def no_autocast(tensor: Tensor) -> torch.autocast:
 
 def log_normal(z: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     """log N(z; mean, diag(variance)). Shapes: (*B, C), the others broadcast to it -> (*B)"""
-    return -0.5 * ((z - mean).square() / variance + variance.log() + LOG_2PI).expand(z.shape).sum(-1)
+    return -0.5 * ((z - mean).square() / variance + variance.log() + LOG_2PI).sum(-1)

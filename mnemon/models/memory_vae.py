@@ -221,10 +221,11 @@ class MemoryVAE(CodecModel):
         return self.codec.image(code.unsqueeze(-2)).squeeze(code.ndim - 1)
 
     def _log_weight(self, state: Any, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        codes = self._regularised(self._codes(x), state, generator)
-        z = codes.rsample(generator)
+        codes = self._codes(x)
         with no_autocast(x):
-            drawn = self.memory.explain(state, codes, generator=generator)
+            codes = self._regularised(codes, state, generator)
+            z = codes.rsample(generator)
+            drawn = self.memory.explain(state, z, generator=generator)  # of the drawn code: a tighter bound
         log_ratio = log_normal(z, drawn.mean, drawn.variance) - log_normal(z, codes.mean, codes.std.square())
         return self.codec.log_prob(z, x) + log_ratio + drawn.log_ratio
 

@@ -93,7 +93,7 @@ def _subset(x: Tensor, mask: Tensor | None, fraction: float, generator: torch.Ge
 def _recall(
     model: CodecModel, config: ObjectiveConfig, state: Any, x: Tensor, mask: Tensor | None, generator: torch.Generator
 ) -> Tensor:
-    """log p(x | what the memory recalls of a corrupted x), per frame: reading as it is used later."""
+    """log p(x | what the memory recalls of a corrupted x), per frame: one read, erased pixels being 0 in the cue."""
     cue, _ = corrupt(config.corruption, x, config.level, generator)
     values = model.recall_log_prob(state, cue, x)
     return values.mean() if mask is None else ((values * mask).sum(-1) / mask.sum(-1)).mean()

@@ -1,6 +1,7 @@
 """Evaluation of deep models: bounds, groups, novelty, recall, resizing, pictures."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -112,6 +113,8 @@ def test_every_part_gives_records_for_every_model(kind):
             assert set(record) == set(KEYS)
             assert (record["model"] == kind) or "nearest" in record["model"]
             assert record["memory_floats"] > 0
+            if "nearest" in record["model"]:  # it keeps the images
+                assert record["memory_floats"] == record["episode_length"] * math.prod(SHAPE)
             assert record["updates"] == 7
 
 

@@ -43,6 +43,13 @@ def test_every_number_is_on_the_page(tmp_path):
     assert all(line.count("|") > 3 for line in rows)
 
 
+def test_resized_memories_are_listed_by_data():
+    resized = {"metric": "bound", "bound": "joint", "note": "resized to 100 clusters", "episode_length": 640}
+    page = results_page([record(data=name, value=value, **resized) for name, value in (("a", -1.5), ("b", -2.5))])
+    assert "-1.5 ± 0.5" in page
+    assert "-2.5 ± 0.5" in page
+
+
 def test_without_results_there_is_only_the_head():
     assert results_page([]).startswith("# Results")
     assert "##" not in results_page([])

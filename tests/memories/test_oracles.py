@@ -239,6 +239,18 @@ def test_kanerva_online_is_batched_for_fixed_addresses():
     torch.testing.assert_close(online.state.U, batched.U, atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("start", ["random", "written"])
+def test_kanerva_online_counts_its_items_once_wherever_addressing_starts(start):
+    """`init` says where items are first addressed; what they are written into is the prior."""
+    memory = KanervaMemory(5, 3, 0.4, 0.7)
+    codes = torch.randn(2, 8, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    init = "random" if start == "random" else memory.write(codes, generator=torch.Generator().manual_seed(1)).state
+    online = memory.write(codes, init=init, generator=torch.Generator().manual_seed(1))
+    exact = memory.update(online.address, codes)
+    torch.testing.assert_close(online.state.R, exact.R, atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(online.state.U, exact.U, atol=1e-10, rtol=1e-10)
+
+
 def test_kanerva_address_is_ridge_regression():
     memory = KanervaMemory(5, 3, 0.4)
     state = random_state(memory, seed=2)
