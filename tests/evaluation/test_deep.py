@@ -17,11 +17,8 @@ from mnemon.registry import build_model
 from tests.training.cases import SHAPE, config, image_set
 
 
-def test_set(**options):
+def patterns(**options):
     return TestSet.of(image_set(split="test", **options), Preprocessing("static"))
-
-
-test_set.__test__ = False
 
 
 def model_of(settings):
@@ -37,7 +34,7 @@ def test_an_estimate_is_a_mean_with_its_interval():
 
 
 def test_bounds_are_those_of_the_terms():
-    model, test = model_of(config()), test_set()
+    model, test = model_of(config()), patterns()
     found = episode_bounds(model, test, episode_length=6, batch_size=4)
     assert found["joint"].count == 20  # 120 images in episodes of 6
     parts = sum(found[name].value * sign for name, sign in
@@ -49,7 +46,7 @@ def test_bounds_are_those_of_the_terms():
 
 
 def test_groups_have_the_asked_for_frames():
-    model, test = model_of(config()), test_set()
+    model, test = model_of(config()), patterns()
     found = scored_groups(model, test, num_classes=3, per_class=4, num_episodes=5, block=2)
     assert {name: tuple(values.shape) for name, values in found.items()} == {
         "written": (5, 12), "same_class": (5, 12), "unseen": (5, 12)}  # fmt: skip
@@ -64,14 +61,14 @@ def test_auroc_against_counting():
 
 
 def test_a_memory_adds_nothing_before_it_is_written():
-    model, test = model_of(config()), test_set()
+    model, test = model_of(config()), patterns()
     x = test.draw(torch.arange(6)[None], torch.Generator().manual_seed(0))
     gain = memory_gain(model, model.prior_state((1,)), x, torch.Generator().manual_seed(0))
     torch.testing.assert_close(gain, torch.zeros(1, 6))
 
 
 def test_novelty_of_pixels_finds_what_was_written():
-    found = novelty(model_of(config()), test_set(), num_classes=3, per_class=4, num_episodes=4)
+    found = novelty(model_of(config()), patterns(), num_classes=3, per_class=4, num_episodes=4)
     assert found["pixels_written"].value == 1  # the nearest written image of a written image is itself
     assert found["pixels_same_class"].value > 0.95  # copies of a pattern with few flips
     assert 0 <= found["model_written"].value <= 1
@@ -79,7 +76,7 @@ def test_novelty_of_pixels_finds_what_was_written():
 
 @pytest.mark.parametrize(("name", "level"), [("salt_and_pepper", 0.2), ("half", 1)])
 def test_recall_errors(name, level):
-    found = recall_errors(model_of(config()), test_set(), name, level, episode_length=6, batch_size=4, reads=3)
+    found = recall_errors(model_of(config()), patterns(), name, level, episode_length=6, batch_size=4, reads=3)
     assert len(found.reads) == 3
     if name == "salt_and_pepper":  # replaced pixels are wrong half of the time
         assert found.corrupted.value == pytest.approx(level / 2, abs=4 * found.corrupted.interval)
@@ -105,7 +102,7 @@ def test_every_part_gives_records_for_every_model(kind):
     settings = config()
     base = dataclasses.replace(settings.model, num_slots=None, num_clusters=None, num_steps=None)
     settings = dataclasses.replace(settings, model=dataclasses.replace(base, kind=kind, **KINDS[kind]))
-    evaluation = Evaluation.of(model_of(settings), settings, test_set(), command="a command", updates=7)
+    evaluation = Evaluation.of(model_of(settings), settings, patterns(), command="a command", updates=7)
     for name, part in PARTS.items():
         records = list(part(evaluation))
         assert records or name == "resize"
@@ -119,7 +116,7 @@ def test_every_part_gives_records_for_every_model(kind):
 
 
 def test_pictures(tmp_path):
-    model, test = model_of(config()), test_set()
+    model, test = model_of(config()), patterns()
     files = draw_all(model, test, tmp_path, length=12, num_clusters=3)
     assert [file.name for file in files] == ["episode.png", "samples.png", "iterative.png", "memory.png"]
     assert all(file.stat().st_size > 500 for file in files)
