@@ -171,16 +171,16 @@ def novelty_episodes(
 ) -> NoveltyEpisodes:
     """Draw episodes for novelty detection; written and same_class are class after class, unseen in any order.
 
-    `per_class_same`: unwritten images of each written class; None takes `per_class` of them, or as many as there are.
+    `per_class_same`: unwritten images of each written class; None takes `per_class` of them, or as many as the smallest
+    class that has any left can give, so that few classes are ruled out by their size.
     """
     for name, value in (("num_classes", num_classes), ("per_class", per_class), ("num_episodes", num_episodes)):
         check_size(name, value)
     generator = stream(seed, NOVELTY)
     table = _classes_of(data, "novelty_episodes")
     if per_class_same is None:
-        largest = table.counts.sort(descending=True).values
-        spare = int(largest[num_classes - 1]) - per_class if num_classes <= len(largest) else 1
-        per_class_same = max(1, min(per_class, spare))
+        spare = table.counts[table.counts > per_class] - per_class
+        per_class_same = min(per_class, int(spare.min())) if len(spare) else 1
     check_size("per_class_same", per_class_same)
     chosen = _draw_classes(table, num_classes, per_class + per_class_same, num_episodes, generator)
     items = table.items(chosen, _draw_distinct(table.counts[chosen], per_class + per_class_same, generator))

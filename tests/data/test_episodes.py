@@ -172,3 +172,11 @@ class TestNovelty:
             novelty_episodes(labelled(9, 9), num_classes=2, per_class=2, num_episodes=1, seed=0)
         with pytest.raises(ValueError, match="expected 3 classes"):
             novelty_episodes(labelled(9, 9), num_classes=3, per_class=2, num_episodes=1, seed=0)
+
+
+def test_small_classes_take_part_in_novelty_episodes():
+    labels = torch.cat((torch.arange(30).repeat_interleave(12), 30 + torch.arange(8).repeat_interleave(40)))
+    data = ImageSet(torch.zeros(len(labels), 1, 2, 2, dtype=torch.uint8), labels)
+    episodes = novelty_episodes(data, num_classes=8, per_class=8, num_episodes=50, seed=0)
+    assert episodes.same_class.shape == (50, 8 * 4)  # 12 - 8 are left in a small class
+    assert len(labels[episodes.written].unique()) == 38
