@@ -12,6 +12,7 @@ from mnemon import objectives
 from mnemon.core.checks import check_size
 from mnemon.core.protocol import Bound, MemoryModel, Terms
 from mnemon.distributions.gaussian import LOG_2PI
+from mnemon.memories.graphs import WriteGraphs
 from mnemon.nets.codec import Codec
 
 
@@ -21,6 +22,11 @@ class CodecModel(MemoryModel):
     def __init__(self, codec: Codec) -> None:
         super().__init__()
         self.codec = codec
+        self._graphs: WriteGraphs | None = None
+
+    def use_graphs(self) -> None:
+        """Replay the sweeps of `terms`, if there are any, as CUDA graphs, for training steps: see `WriteGraphs`."""
+        self._graphs = WriteGraphs()
 
     @abstractmethod
     def _recall_codes(self, state: Any, cue: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -31,8 +37,8 @@ class CodecModel(MemoryModel):
         """Codes that the memory generates. Shapes: -> (*B, n, C)"""
 
     @abstractmethod
-    def _blank(self, state: Any) -> Tensor:
-        """What unobserved pixels start from: the image of the memory's mean code. Shapes: -> (*B, *X)"""
+    def _mean_code(self, state: Any) -> Tensor:
+        """Mean of the codes that the memory generates: unobserved pixels start from its image. Shapes: -> (*B, C)"""
 
     @abstractmethod
     def _log_weight(self, state: Any, x: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -102,8 +108,8 @@ class CodecModel(MemoryModel):
         self.codec.check("read", cue)
         current = cue
         if observed is not None:
-            blank = self._blank(state)
-            current = torch.where(observed, cue, blank.unsqueeze(blank.ndim - len(self.codec.image_shape)))
+            blank = self.codec.image(self._mean_code(state).unsqueeze(-2))
+            current = torch.where(observed, cue, blank)
         recalled = current
         for _ in range(steps):
             codes = self._recall_codes(state, current, generator)

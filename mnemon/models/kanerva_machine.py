@@ -17,7 +17,6 @@ from mnemon.core.protocol import Terms
 from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories.draws import draw_slots
 from mnemon.memories.frames import Frames
-from mnemon.memories.graphs import WriteGraphs
 from mnemon.memories.kanerva import KanervaMemory, KanervaState
 from mnemon.models.codec_model import CodecModel, full_precision, no_autocast
 from mnemon.nets.codec import Codec
@@ -66,11 +65,6 @@ class KanervaMachine(CodecModel):
         else:
             self.register_buffer("slot_mean", slot_mean)
         self.log_address_std = nn.Parameter(torch.tensor(0.5 * math.log(float(memory.address_var))))
-        self._graphs: WriteGraphs | None = None
-
-    def use_graphs(self) -> None:
-        """Replay the writes of `terms` as CUDA graphs, for training steps: see `WriteGraphs` for what that asks."""
-        self._graphs = WriteGraphs()
 
     def _current(self) -> KanervaMemory:
         """The memory with the learned address variance and R0."""
@@ -167,9 +161,8 @@ class KanervaMachine(CodecModel):
         with no_autocast(state.R):
             return self._current().sample(state, n, noise=False, generator=generator)
 
-    def _blank(self, state: Any) -> Tensor:
-        code = self.memory._mean_code(state)
-        return self.codec.image(code.unsqueeze(-2)).squeeze(code.ndim - 1)
+    def _mean_code(self, state: Any) -> Tensor:
+        return self.memory._mean_code(state)
 
     def _log_weight(self, state: KanervaState, x: Tensor, generator: torch.Generator | None) -> Tensor:
         """log p(x | M'w) + log p(w) / q(w): M'w given w is drawn exactly, item by item."""

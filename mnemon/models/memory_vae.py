@@ -16,7 +16,6 @@ from mnemon.core.checks import check_size
 from mnemon.core.episode import Codes
 from mnemon.core.protocol import Terms
 from mnemon.memories.base import LatentMemory
-from mnemon.memories.graphs import WriteGraphs
 from mnemon.memories.records import Written
 from mnemon.models.codec_model import CodecModel, full_precision, log_normal, no_autocast
 from mnemon.nets.codec import Codec
@@ -94,11 +93,6 @@ class MemoryVAE(CodecModel):
         self.memory, self.num_steps, self.regulariser = memory, num_steps, regulariser
         self.sampled_terms, self.online_chunks = sampled_terms, online_chunks
         self.write_gradient = write_gradient
-        self._graphs: WriteGraphs | None = None
-
-    def use_graphs(self) -> None:
-        """Replay the sweeps of `terms` as CUDA graphs, for training steps: see `WriteGraphs` for what that asks."""
-        self._graphs = WriteGraphs()
 
     def write(
         self,
@@ -216,9 +210,8 @@ class MemoryVAE(CodecModel):
         noise = torch.randn(drawn.mean.shape, dtype=drawn.mean.dtype, device=drawn.mean.device, generator=generator)
         return drawn.mean + drawn.variance.sqrt() * noise
 
-    def _blank(self, state: Any) -> Tensor:
-        code = self.memory._mean_code(state)
-        return self.codec.image(code.unsqueeze(-2)).squeeze(code.ndim - 1)
+    def _mean_code(self, state: Any) -> Tensor:
+        return self.memory._mean_code(state)
 
     def _log_weight(self, state: Any, x: Tensor, generator: torch.Generator | None) -> Tensor:
         codes = self._codes(x)

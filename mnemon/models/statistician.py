@@ -167,9 +167,8 @@ class NeuralStatistician(CodecModel):
     def _sample_codes(self, state: ContextState, n: int, generator: torch.Generator | None) -> Tensor:
         return self._code_prior(self._draw_contexts(state, n, generator)).rsample(generator=generator)
 
-    def _blank(self, state: ContextState) -> Tensor:
-        code = self._code_prior(state.mean).mean
-        return self.codec.image(code.unsqueeze(-2)).squeeze(code.ndim - 1)
+    def _mean_code(self, state: ContextState) -> Tensor:
+        return self._code_prior(state.mean).mean
 
     def _log_weight(self, state: ContextState, x: Tensor, generator: torch.Generator | None) -> Tensor:
         """A context of its own for every item: each is scored under the integral over c."""

@@ -74,10 +74,8 @@ class VAE(CodecModel):
         codes = self.codec.encode(cue)
         return codes.mean if generator is None else codes.rsample(generator)
 
-    def _blank(self, state: CountState) -> Tensor:
-        parameter = next(self.parameters())
-        zero = torch.zeros(*state.batch_shape, 1, self.codec.code_dim, dtype=parameter.dtype, device=parameter.device)
-        return self.codec.image(zero).squeeze(len(state.batch_shape))
+    def _mean_code(self, state: CountState) -> Tensor:
+        return self._like.new_zeros(*state.batch_shape, self.codec.code_dim)
 
     def _log_weight(self, state: CountState, x: Tensor, generator: torch.Generator | None) -> Tensor:
         codes = self.codec.encode(x).map(full_precision)

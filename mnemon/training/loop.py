@@ -19,7 +19,6 @@ from torch import Tensor
 
 from mnemon.core.random import stream
 from mnemon.data.episodes import EpisodeBatches
-from mnemon.models import KanervaMachine, MemoryVAE
 from mnemon.models.codec_model import CodecModel
 from mnemon.training import checkpoint
 from mnemon.training.config import Config, StageConfig
@@ -72,8 +71,7 @@ class Trainer:
         self.bar = bar if fabric.is_global_zero else Bar(Console(), silent=True)
         self.images = data.place(fabric.device)
         self.window: list[Tensor] = []  # values of the last steps, not yet waited for
-        graphed = config.training.graphs and fabric.device.type == "cuda"
-        if graphed and isinstance(self.model, MemoryVAE | KanervaMachine):
+        if config.training.graphs and fabric.device.type == "cuda":
             self.model.use_graphs()
         self.step_module = fabric.setup_module(TrainingStep(self.model, config, data))
         self._begin_optimiser()
