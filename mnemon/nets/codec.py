@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ LIKELIHOODS: dict[str, PixelLikelihood] = {
     "gaussian": GaussianPixels(),
     "logistic_mixture": LogisticMixturePixels(),
 }
-Architecture = Literal["basic", "improved"]
+Architecture = Literal["basic", "improved", "padded"]
 BLOCK = 2048
 """Images that go through a net at a time when it is only used."""
 
@@ -62,24 +62,32 @@ class Codec(nn.Module):
         head: bool = True,
         encoding_dim: int | None = None,
     ) -> Codec:
-        """The VBM paper's nets: "basic" (F.1.1) or "improved" (F.2.1). Encodings have size 2 code_dim by default."""
+        """The VBM paper's nets, "basic" (F.1.1) or "improved" (F.2.1), or "padded": improved, but its encoder pads.
+
+        Encodings have size 2 code_dim by default.
+        """
         if likelihood not in LIKELIHOODS:
             raise ValueError(f"likelihood: expected one of {', '.join(LIKELIHOODS)}, got {likelihood!r}")
-        if architecture not in ("basic", "improved"):
-            raise ValueError(f"architecture: expected basic or improved, got {architecture!r}")
-        improved, pixels = architecture == "improved", LIKELIHOODS[likelihood]
+        if architecture not in get_args(Architecture):
+            raise ValueError(f"architecture: expected one of {', '.join(get_args(Architecture))}, got {architecture!r}")
+        improved, padding, pixels = architecture != "basic", int(architecture == "padded"), LIKELIHOODS[likelihood]
         outputs = pixels.num_outputs(image_shape[0])
         width = 2 * code_dim if encoding_dim is None else encoding_dim
         return cls(
             image_shape,
             code_dim,
-            encoder=ConvEncoder(image_shape, width, num_filters=num_filters, improved=improved),
+            encoder=ConvEncoder(image_shape, width, num_filters=num_filters, improved=improved, padding=padding),
             head=GaussianHead(width, code_dim, improved=improved) if head else None,
             decoder=ConvDecoder(image_shape, code_dim, outputs, num_filters=num_filters, improved=improved),
             likelihood=pixels,
             code_var=code_var,
             encoding_dim=width,
         )
+
+    def compile_nets(self) -> None:
+        """Compile encoder and decoder in place (torch.compile): names and values of the weights stay as they are."""
+        for net in (self.encoder, self.decoder):
+            net.compile(dynamic=False)
 
     def check(self, where: str, x: Tensor) -> None:
         """Refuse images of another shape, with the remedy."""

@@ -3,6 +3,7 @@
 The basic pair (appendix F.1.1) uses batch normalisation and ReLU; the improved pair (F.2.1) group
 normalisation and Swish, and in the decoder plain convolutions in residual blocks that come before each
 upsampling. Improved nets treat every image on its own, so results do not depend on what shares a batch.
+The papers' encoders do not pad: of a 28 x 28 image one pixel a filter is left. With padding, 3 x 3 are.
 """
 
 from __future__ import annotations
@@ -40,23 +41,32 @@ class ResidualBlock(nn.Module):
 
 
 class ConvEncoder(nn.Module):
-    """Three times: 4 x 4 convolution of stride 2 without padding, then a residual block; then a linear layer.
+    """Three times: 4 x 4 convolution of stride 2, then a residual block; then a linear layer.
 
     Shapes: (N, C, H, W) -> (N, width)
     """
 
-    def __init__(self, image_shape: tuple[int, int, int], width: int, *, num_filters: int = 32, improved: bool = True):
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        width: int,
+        *,
+        num_filters: int = 32,
+        improved: bool = True,
+        padding: int = 0,
+    ):
         super().__init__()
         channels, *sides = image_shape
         layers: list[nn.Module] = []
         for _ in range(NUM_BLOCKS):
-            down = nn.Conv2d(channels, num_filters, 4, stride=2)
+            down = nn.Conv2d(channels, num_filters, 4, stride=2, padding=padding)
             nn.init.xavier_uniform_(down.weight)
             layers += [down, ResidualBlock(num_filters, improved=improved)]
-            channels, sides = num_filters, [(side - 4) // 2 + 1 for side in sides]
+            channels, sides = num_filters, [(side + 2 * padding - 4) // 2 + 1 for side in sides]
         if min(sides) < 1:
+            least = 8 if padding else 22
             raise ValueError(
-                f"ConvEncoder: expected images of at least 22 x 22 for three downsamplings, got "
+                f"ConvEncoder: expected images of at least {least} x {least} for three downsamplings, got "
                 f"{image_shape[1]} x {image_shape[2]}; pad or enlarge them, or bring an encoder of your own"
             )
         self.body = nn.Sequential(*layers)

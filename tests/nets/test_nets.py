@@ -14,9 +14,18 @@ def test_any_image_size_and_channel_count(improved, shape):
     assert decoder(torch.randn(2, 5)).shape == (2, 2 * shape[0], *shape[1:])
 
 
-def test_too_small_images():
-    with pytest.raises(ValueError, match="at least 22 x 22"):
-        ConvEncoder((1, 21, 21), 4)
+def test_padding_leaves_a_map_of_small_images():
+    padded = Codec.convolutional((1, 28, 28), 6, num_filters=8, architecture="padded").encoder
+    assert padded.head.in_features == 8 * 3 * 3
+    assert Codec.convolutional((1, 28, 28), 6, num_filters=8).encoder.head.in_features == 8
+    assert padded(torch.rand(2, 1, 28, 28)).shape == (2, 12)
+
+
+@pytest.mark.parametrize(("padding", "least"), [(0, 22), (1, 8)])
+def test_too_small_images(padding, least):
+    ConvEncoder((1, least, least), 4, padding=padding)(torch.rand(1, 1, least, least))
+    with pytest.raises(ValueError, match=f"at least {least} x {least}"):
+        ConvEncoder((1, least - 1, least - 1), 4, padding=padding)
 
 
 def test_improved_nets_treat_every_image_on_its_own():
