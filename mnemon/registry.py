@@ -8,9 +8,21 @@ from typing import Any
 
 from mnemon.memories import CategoricalMemory, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
 from mnemon.memories.base import LatentMemory
-from mnemon.models import VAE, KanervaMachine, MemoryVAE, NeuralStatistician, StochasticRegulariser
+from mnemon.models import (
+    VAE,
+    AddressingModel,
+    KanervaMachine,
+    MatchingModel,
+    MemoryVAE,
+    NeuralStatistician,
+    SoftAttentionModel,
+    StochasticRegulariser,
+)
 from mnemon.models.codec_model import CodecModel
 from mnemon.nets.codec import Codec
+from mnemon.nets.conditional import ConditionalCodec, embedding_net
+from mnemon.nets.matching import matching_nets
+from mnemon.nets.mlp import mlp
 from mnemon.training.config import ModelConfig, nearest
 
 SHARED = {"kind", "image_shape", "likelihood", "architecture", "num_filters", "code_dim"}
@@ -22,8 +34,12 @@ LATENT = VARIANCES | {
     "sampled_terms",
     "write_gradient",
     "online_chunks",
+    "cue_weight",
     "regulariser",
 }
+SLOTS = {"embedding_dim", "similarity", "num_slots", "content_dim"}
+EMBEDDING_DIM = 128
+"""VMA, 4.2."""
 CLUSTERS = LATENT | {"num_clusters", "location_var"}
 
 
@@ -93,6 +109,7 @@ def _memory_vae(memory_class: type[LatentMemory], *names: str, **fixed: Any) -> 
             sampled_terms=config.sampled_terms,
             write_gradient=config.write_gradient,
             online_chunks=config.online_chunks,
+            cue_weight=config.cue_weight,
         )
 
     return build
@@ -116,6 +133,47 @@ def _kanerva(config: ModelConfig) -> CodecModel:
     )
 
 
+def _conditional(config: ModelConfig, **options: Any) -> tuple[ConditionalCodec, Any]:
+    """Nets that see a memory's content, and the net that gives contents their keys."""
+    assert config.image_shape is not None
+    nets: dict[str, Any] = {"architecture": config.architecture, "num_filters": config.num_filters}
+    codec = ConditionalCodec.of(
+        config.image_shape,
+        config.code_dim,
+        likelihood=config.likelihood,
+        content_dim=config.content_dim,
+        **nets,
+        **options,
+    )
+    return codec, embedding_net(codec.content_shape, config.embedding_dim or EMBEDDING_DIM, **nets)
+
+
+def _addressing(config: ModelConfig) -> CodecModel:
+    codec, item_net = _conditional(config)
+    size = config.embedding_dim or EMBEDDING_DIM
+    query_net = embedding_net(codec.image_shape, size, architecture=config.architecture, num_filters=config.num_filters)
+    options = _given(config, "similarity", "num_slots")
+    return AddressingModel(codec, item_net, query_net, size, learned_prior=not config.flat_prior, **options)
+
+
+def _soft_attention(config: ModelConfig) -> CodecModel:
+    codec, item_net = _conditional(config, conditional_prior=False, conditional_posterior=False)
+    size = config.embedding_dim or EMBEDDING_DIM
+    query_net = mlp((config.code_dim, 2 * size, size))
+    return SoftAttentionModel(codec, item_net, query_net, **_given(config, "similarity", "num_slots"))
+
+
+def _matching(config: ModelConfig) -> CodecModel:
+    assert config.image_shape is not None
+    nets: dict[str, Any] = {"architecture": config.architecture, "num_filters": config.num_filters}
+    size = config.embedding_dim or EMBEDDING_DIM
+    codec, value_net = matching_nets(config.image_shape, config.code_dim, size, likelihood=config.likelihood, **nets)
+    item_net, start_net = (embedding_net(config.image_shape, size, **nets) for _ in range(2))
+    code_net = mlp((config.code_dim, 2 * size, size))
+    options = _given(config, "similarity", "num_matching_steps", "vary_items")
+    return MatchingModel(codec, item_net, value_net, start_net, code_net, size, **options)
+
+
 MODELS: dict[str, Entry] = {
     "vae": Entry("variational autoencoder", "Kingma and Welling, 2013", "none (a count)", "1", frozenset(), _vae),
     "statistician": Entry(
@@ -133,6 +191,30 @@ MODELS: dict[str, Entry] = {
         "K C + K^2",
         frozenset(VARIANCES | {"num_slots", "online", "autoencoder_weight", "trainable_prior"}),
         _kanerva,
+    ),
+    "vma": Entry(
+        "variational memory addressing",
+        "VMA, 2",
+        "M stored items, or M learned contents (num_slots)",
+        "M (D + E)",
+        frozenset(SLOTS | {"flat_prior"}),
+        _addressing,
+    ),
+    "soft-attention": Entry(
+        "soft attention over stored items",
+        "VMA, 4.2",
+        "M stored items, or M learned contents (num_slots)",
+        "M (D + E)",
+        frozenset(SLOTS),
+        _soft_attention,
+    ),
+    "gmn": Entry(
+        "generative matching network",
+        "Bartunov and Vetrov, 2016",
+        "M stored items beside a learned pseudo-input",
+        "M (D + E)",
+        frozenset({"embedding_dim", "similarity", "num_matching_steps", "vary_items"}),
+        _matching,
     ),
     "vbm-gaussian": Entry(
         "VBM, Gaussian addresses",

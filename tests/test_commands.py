@@ -13,8 +13,10 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 from mnemon.cli import app
+from mnemon.evaluation.cells import cell_of
 from mnemon.evaluation.results import KEYS
 from mnemon.pretrained import save_pretrained
+from mnemon.registry import build_model
 from tests.test_pretrained import make
 from tests.training.cases import config, image_set, store
 
@@ -167,9 +169,61 @@ def test_eval(trained, tmp_path):
     assert run("eval", folder / "run", "--part", "bounds", "--quiet").output == ""
 
 
+@pytest.fixture(scope="module")
+def of_glyphs(tmp_path_factory):
+    """Fresh weights of a small mixture over the embedded glyphs."""
+    folder = tmp_path_factory.mktemp("glyphs") / "run"
+    settings = config(data={"name": "glyphs"}, model={"image_shape": (1, 28, 28)})
+    save_pretrained(build_model(settings.model).eval(), settings, folder)
+    return folder
+
+
+def test_eval_fewshot(of_glyphs, tmp_path):
+    out, drawn = tmp_path / "fewshot.json", tmp_path / "new" / "figures"
+    options = ("--samples", 2, "--episodes", 4, "--figures", drawn, "--out", out)
+    text = run("eval", of_glyphs, "--part", "fewshot", *options).stdout
+    records = json.loads(out.read_text())
+    assert all(tuple(record) == KEYS for record in records)
+    table = [cell for record in records if (cell := cell_of(record, "table"))]
+    assert table == [(c, n) for c in (1, 2, 4, 16) for n in (1, 2, 3, 4, 5, 10)]  # glyphs have twelve of each
+    scaling = [cell for record in records if (cell := cell_of(record, "scaling"))]
+    assert max(scaling) == (144, 4)
+    assert {record["command"].split(" && ")[-1] for record in records} == {
+        "mnemon eval runs/tiny --data glyphs --part fewshot --samples 2 --episodes 4"
+    }
+    assert sorted(path.name for path in drawn.iterdir()) == ["glyphs_breakdown.png", "glyphs_scaling.png"]
+    assert f"written: {out}\nwritten: {drawn / 'glyphs_scaling.png'}\n" in text
+    assert re.search(r"classes +1 +2 +3 +4 +5 +10 *\n", text)
+    assert re.search(r"\n +16 +(-\d\S* +){5}-\d", text)
+    assert re.search(r"classes +bound +short of optimal", text)
+    assert re.search(r"examples +reconstruction +code kl +address kl", text)
+    assert max(map(len, text.partition("written:")[0].splitlines())) <= 80
+
+
+def test_eval_classification(of_glyphs):
+    options = ("--part", "classification", "--samples", 1, "--episodes", 20)
+    records = json.loads(run("eval", of_glyphs, *options, "--json").stdout)
+    tasks = [f"{ways}-way {shots}-shot" for ways in (5, 20) for shots in (1, 5)]
+    assert [record["note"].split(",")[0] for record in records] == [task for task in tasks for _ in range(2)]
+    pixels = {record["note"].split(",")[0]: record["value"] for record in records if "pixels" in record["note"]}
+    assert pixels["5-way 5-shot"] > pixels["20-way 1-shot"] > 0.3  # renderings of one character are alike
+    assert "accuracy, pixels" in run("eval", of_glyphs, *options[:2], "--samples", 1, "--episodes", 2).stdout
+
+
+def test_eval_with_nothing_written(of_glyphs):
+    options = ("--part", "prior", "--samples", 3, "--episodes", 5, "--json")
+    (record,) = json.loads(run("eval", of_glyphs, *options).stdout)
+    assert (record["bound"], record["num_samples"], record["note"]) == ("prior", 3, "nothing written; 5 images")
+
+
 def test_what_eval_refuses(trained):
     folder, _ = trained
     assert "did you mean 'novelty'" in refused("eval", folder / "run", "--part", "novelti")
+    assert "add --part fewshot" in refused("eval", folder / "run", "--part", "bounds", "--figures", folder / "drawn")
+    assert "did you mean 'fewshot'" in refused("eval", folder / "run", "--part", "few-shot")
+    bare = folder / "bare.npz"
+    np.savez(bare, images=image_set().images.numpy()[:, 0])
+    assert "bare has no labels" in refused("eval", folder / "run", "--part", "classification", "--data", bare)
     assert "did you mean 'mixture-characters'" in refused("eval", "mixture-charakters")
     assert "expected images (1, 22, 22)" in refused("eval", folder / "run", "--data", "digits")
     assert "--device" in refused("eval", folder / "run", "--device", "tpu")
@@ -179,7 +233,7 @@ def test_what_eval_refuses(trained):
 def test_figures(trained, tmp_path):
     run_folder = trained[0] / "run"
     done = run("figures", run_folder, "--out", tmp_path / "a", "--length", 20, "--clusters", 3)
-    files = [tmp_path / "a" / f"{name}.png" for name in ("episode", "samples", "iterative", "memory")]
+    files = [tmp_path / "a" / f"{name}.png" for name in ("episode", "samples", "iterative", "one_shot", "memory")]
     assert done.stdout.split() == [str(file) for file in files]
     for file in files:
         assert min(Image.open(file).size) > 20

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from mnemon.commands.common import (
@@ -26,6 +28,24 @@ from mnemon.commands.common import (
     say,
 )
 
+Parts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--part",
+        help="bounds, groups, recall, novelty, resize (these when absent), prior, fewshot or classification. May be "
+        "repeated.",
+    ),
+]
+Samples = Annotated[
+    int, typer.Option(help="Importance samples of prior, fewshot and classification; papers take 1000.", min=1)
+]
+Episodes = Annotated[
+    int, typer.Option(help="Episodes of classification, and images that a bound is averaged over.", min=2)
+]
+Curves = Annotated[
+    Path | None, typer.Option("--figures", help="Folder for the curves of fewshot; not drawn when absent.")
+]
+
 
 @plain_errors
 def evaluate(
@@ -33,9 +53,10 @@ def evaluate(
     data: Annotated[
         list[str] | None, typer.Option(help="Other test images: a name, an .npz, a folder. May be repeated.")
     ] = None,
-    parts: Annotated[
-        list[str] | None, typer.Option("--part", help="bounds, groups, recall, novelty or resize; all when absent.")
-    ] = None,
+    parts: Parts = None,
+    samples: Samples = 16,
+    episodes: Episodes = 200,
+    pictures: Curves = None,
     out: Annotated[Path | None, typer.Option(help="Results file (.json); printed only when absent.")] = None,
     root: Root = None,
     seed: Seed = 0,
@@ -43,39 +64,109 @@ def evaluate(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a run on test episodes: bounds, recall, novelty, resizing.
+    """Evaluate a run on test episodes: bounds, recall, novelty, resizing; few-shot bounds and classification.
+
+    prior: bound of test images with nothing written. fewshot: bounds of unwritten images of the classes in memory, for
+    few and for many classes. classification: accuracy with 5 and 20 classes of 1 and 5 examples, without training. The
+    last two need labelled test images.
 
     Example: mnemon eval runs/glyphs-mixture --part bounds --part novelty --out results/glyphs.json
+
+    Example: mnemon eval runs/glyphs-mixture --part classification --samples 100 --episodes 1000
     """
     from mnemon.evaluation import results
-    from mnemon.evaluation.experiments import PARTS, Evaluation
-    from mnemon.presets import train_command
-    from mnemon.training.config import nearest
+    from mnemon.evaluation.fewshot_pictures import draw_curves
 
-    for part in parts or []:
-        if part not in PARTS:
-            raise ValueError(f"--part: unknown part {part!r}{nearest(part, PARTS)}")
-    records: list[dict[str, Any]] = []
+    chosen = _parts(parts)
+    if pictures is not None and "fewshot" not in chosen:
+        raise ValueError("--figures: it draws the curves of fewshot; add --part fewshot")
     console = make_console(quiet or as_json)
     model, config, tests = _load(run, data, root, device)
+    options = {"updates": _updates(run), "seed": seed, "num_samples": samples, "num_episodes": episodes}
+    records: list[dict[str, Any]] = []
     for name, test in tests.items():
-        where = f"runs/{config.name}" if Path(run).is_dir() else run
-        command = f"{train_command(config)} && mnemon eval {where} --data {name}"
-        evaluation = Evaluation.of(model, config, test, command=command, updates=_updates(run), seed=seed)
-        for part in parts or PARTS:
-            with console.status(f"{part} on {name}"):
-                records += PARTS[part](evaluation)
+        records += _measure(chosen, model, config, test, run, name, options, console)
     if out is not None:
         make_folder(out.parent)
         results.write_json(out, records)
+    drawn = []
+    if pictures is not None:
+        make_folder(pictures)
+        drawn = draw_curves(records, pictures)
     if as_json:
         print_json(records)
         return
     for name in tests:
         found = [record for record in records if record["data"] == tests[name].data.name]
-        console.print(_table(f"{name}, test", found))
-    if out is not None:
-        say(console, f"written: {out}")
+        for table in _tables(f"{name}, test", found):
+            console.print(table)
+    for path in (*([] if out is None else [out]), *drawn):
+        say(console, f"written: {path}")
+
+
+def _parts(named: list[str] | None) -> list[str]:
+    """The parts to be measured: those that were named, or all that do not take long."""
+    from mnemon.evaluation.parts import ON_REQUEST, PARTS
+    from mnemon.training.config import nearest
+
+    for part in named or []:
+        if part not in PARTS:
+            raise ValueError(f"--part: unknown part {part!r}{nearest(part, PARTS)}")
+    return named or [part for part in PARTS if part not in ON_REQUEST]
+
+
+def _measure(
+    parts: list[str], model: Any, config: Any, test: Any, run: str, data: str, options: dict[str, Any], console: Console
+) -> list[dict[str, Any]]:
+    """The records of one data set."""
+    from mnemon.evaluation.experiments import Evaluation
+    from mnemon.evaluation.parts import PARTS
+    from mnemon.presets import train_command
+
+    where = f"runs/{config.name}" if Path(run).is_dir() else run
+    command = f"{train_command(config)} && mnemon eval {where} --data {data}"
+    evaluation = Evaluation.of(model, config, test, command=command, **options)
+    records: list[dict[str, Any]] = []
+    for part in parts:
+        with console.status(f"{part} on {data}"):
+            records += PARTS[part](evaluation)
+    return records
+
+
+def _tables(title: str, records: list[dict[str, Any]]) -> Iterator[Table]:
+    """All results on one data set: those of few-shot memories as grids."""
+    from mnemon.evaluation.cells import cell_of, is_fewshot
+
+    others = [record for record in records if not is_fewshot(record)]
+    if others:
+        yield _table(title, others)
+    samples = max((record["num_samples"] or 1 for record in records), default=1)
+    bound = f"bound by {samples} samples of unwritten images, nats"
+    grids: list[tuple[Any, str, str, str]] = [
+        ("table", f"{bound}; columns: examples of each class", "classes", "examples"),
+        ("scaling", f"{bound}, as classes are added", "classes", "metric"),
+        ("breakdown", "parts of the bound of unwritten images, nats", "examples", "metric"),
+    ]
+    for kind, about, row, column in grids:
+        found = {}
+        for record in records:
+            if cell := cell_of(record, kind):
+                places = {**cell._asdict(), "metric": record["metric"].replace("_", " ")}
+                found[str(places[row]), str(places[column])] = record
+        if found:
+            yield _grid(f"{title}: {about}", row, found)
+
+
+def _grid(title: str, corner: str, found: dict[tuple[str, str], dict[str, Any]]) -> Table:
+    """Values by row and column, and the widest interval below."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", caption_justify="left")
+    columns = list(dict.fromkeys(column for _, column in found))
+    for name in (corner, *columns):
+        table.add_column(name, justify="right")
+    for row in dict.fromkeys(row for row, _ in found):
+        table.add_row(row, *(f"{found[row, name]['value']:.4g}" if (row, name) in found else "" for name in columns))
+    table.caption = f"± at most {max(record['interval'] or 0 for record in found.values()):.2g}"
+    return table
 
 
 def _table(title: str, records: list[dict[str, Any]]) -> Table:
@@ -126,7 +217,8 @@ def figures(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Draw a test episode, samples from its memory, iterative reading with nearest neighbours, and the memory itself.
+    """Draw a test episode, samples from its memory, iterative reading with nearest neighbours, samples from memories of
+    one image each, the memory itself, and where images are found in it.
 
     Example: mnemon figures runs/vbm-f22-mixture --length 640 --clusters 100 --out figures
     """

@@ -1,4 +1,4 @@
-"""What goes into a memory: codes of an episode's items."""
+"""What goes into a memory: codes of an episode's items, and which of them are written and scored."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mnemon.core.state import State, rank
+from mnemon.core.state import Record, State, rank
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,3 +27,27 @@ class Codes(State):
         """One reparameterised draw of every code. Shapes: -> (*B, T, C)"""
         noise = torch.randn(self.mean.shape, dtype=self.mean.dtype, device=self.mean.device, generator=generator)
         return self.mean + self.std * noise
+
+
+@dataclass(frozen=True, eq=False)
+class Roles(Record):
+    """Places in an episode of the items that are written, and of those that are scored; None: all of them.
+
+    An item may have both roles, one, or none, and may be scored more than once.
+
+    Shapes: written int64 (*B, W), scored int64 (*B, Q)
+    """
+
+    written: Tensor | None = None
+    scored: Tensor | None = None
+
+    def write_mask(self, shape: torch.Size) -> Tensor:
+        """True where an item is written. Shapes: -> (*B, T)"""
+        if self.written is None:
+            return torch.ones(shape, dtype=torch.bool)
+        everything = torch.ones_like(self.written, dtype=torch.bool)
+        return torch.zeros(shape, dtype=torch.bool, device=self.written.device).scatter(-1, self.written, everything)
+
+
+EVERY_ROLE = Roles()
+"""All items are written and scored."""

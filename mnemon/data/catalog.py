@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from mnemon.core.random import stream
-from mnemon.core.state import atomic_path
 from mnemon.data import torchvision_sets
+from mnemon.data.archives import from_npz, store
 from mnemon.data.cache import cache_folder
-from mnemon.data.images import ImageSet, ImageShape, Unreadable, from_folder, from_npz
+from mnemon.data.images import ImageSet, ImageShape, Unreadable, from_folder
 
 SPLITS = ("train", "valid", "test", "all")
 TEST_FRACTION = 0.1
@@ -85,10 +84,17 @@ CATALOG: dict[str, Entry] = {
     ),
     "fashion_mnist": Entry("70,000 articles of clothing", "Zalando; MIT", (1, 28, 28), 10),
     "omniglot": Entry(
-        "32,460 handwritten characters, 20 drawings each; test has new alphabets",
+        "32,460 handwritten characters, 20 drawings each; test has new alphabets (30 train, 20 test)",
         "Lake et al. 2015; MIT",
         (1, 28, 28),
         "964 train, 659 test",
+        renumbered=True,
+    ),
+    "omniglot26": Entry(
+        "Omniglot by 4x4 max pooling, which leaves it binary; 45 alphabets to train, 5 to test (Rezende et al. 2016)",
+        "Lake et al. 2015; MIT",
+        (1, 26, 26),
+        "1,479 train, 144 test",
         renumbered=True,
     ),
     "cifar10": Entry("60,000 small colour photographs", "Krizhevsky 2009; no licence stated", (3, 32, 32), 10),
@@ -173,13 +179,14 @@ def _named(name: str, split: str, root: Path, download: bool) -> ImageSet:
         return from_npz(stored, split=split, name=name)
     if name not in torchvision_sets.READERS or (split == "valid" and name != "celeba"):
         raise ValueError(f"load: {name}, {split} is not here; looked for {stored}. {_remedy(name, split, root)}")
-    data = ImageSet(*_by_torchvision(name, split, root, download), name, split)
+    found = _by_torchvision(name, split, root, download)
+    data = ImageSet(found.images, found.labels, name, split, found.groups)
     with contextlib.suppress(OSError):  # keeping it only saves time
         store(data, stored)
     return data
 
 
-def _by_torchvision(name: str, split: str, root: Path, download: bool) -> tuple[Tensor, Tensor]:
+def _by_torchvision(name: str, split: str, root: Path, download: bool) -> torchvision_sets.Arrays:
     looked = " and ".join(map(str, _places(name, split, root)))
     if not download and not torchvision_sets.files_of(name, split, root).exists():
         raise ValueError(f"load: {name}, {split} is not here; looked for {looked}. {_remedy(name, split, root)}")
@@ -195,17 +202,6 @@ def _by_torchvision(name: str, split: str, root: Path, download: bool) -> tuple[
         ) from error
 
 
-def store(data: ImageSet, path: Path) -> None:
-    """Write an .npz that `from_npz` reads; an existing file is replaced only by a complete new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    images, labels = data.images.cpu().numpy(), None if data.labels is None else data.labels.cpu().numpy()
-    with atomic_path(path) as temporary, open(temporary, "wb") as file:
-        if labels is None:
-            np.savez(file, images=images)
-        else:
-            np.savez(file, images=images, labels=labels)
-
-
 def _places(name: str, split: str, root: Path) -> list[Path]:
     known = name in torchvision_sets.READERS
     return [root / name / f"{split}.npz", *([torchvision_sets.files_of(name, split, root)] if known else [])]
@@ -214,7 +210,7 @@ def _places(name: str, split: str, root: Path) -> list[Path]:
 def _remedy(name: str, split: str, root: Path) -> str:
     shape = CATALOG[name].image_shape
     size = f"(N, {shape[1]}, {shape[2]})" if shape[0] == 1 else f"(N, {shape[1]}, {shape[2]}, {shape[0]})"
-    own = f"put your own at {root / name / f'{split}.npz'}, with images uint8 {size} and, if there are any, labels (N)"
+    own = f"put your own at {root / name / f'{split}.npz'}, with images uint8 {size} and, if any, labels and groups (N)"
     if name not in torchvision_sets.READERS:
         return f"It cannot be downloaded: {own}"
     if split == "valid" and name != "celeba":
@@ -260,16 +256,21 @@ def _divided(data: ImageSet, split: str) -> ImageSet:
 
 
 def _together(parts: list[ImageSet], apart: bool = False) -> ImageSet:
-    """Train and test as one; `apart` numbers the classes of test after those of train."""
+    """Train and test as one; `apart` numbers the classes and groups of test after those of train."""
     if len(parts) == 1:
         return parts[0]
     first, second = parts
     if first.image_shape != second.image_shape:
         raise ValueError(f"load: train has images {first.image_shape}, test {second.image_shape}; expected one shape")
-    labels = None
-    if first.labels is not None and second.labels is not None:
-        labels = torch.cat([first.labels, second.labels + (int(first.labels.max()) + 1 if apart else 0)])
-    return ImageSet(torch.cat([first.images, second.images]), labels, first.name, "all")
+    labels = _joined(first.labels, second.labels, apart)
+    groups = _joined(first.groups, second.groups, apart)
+    return ImageSet(torch.cat([first.images, second.images]), labels, first.name, "all", groups)
+
+
+def _joined(first: Tensor | None, second: Tensor | None, apart: bool) -> Tensor | None:
+    if first is None or second is None:
+        return None
+    return torch.cat([first, second + (int(first.max()) + 1 if apart else 0)])
 
 
 def _unknown(spec: str) -> str:

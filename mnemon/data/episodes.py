@@ -13,6 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from mnemon.core.checks import check_size
+from mnemon.core.episode import Roles
 from mnemon.core.random import stream
 from mnemon.data.images import ImageSet
 
@@ -24,12 +25,17 @@ EPISODES, NOVELTY = 1, 2
 class EpisodeBatches:
     """The batches of one epoch, as places in the data set, on the CPU.
 
+    `written` and `scored` are places within the episodes, where not every item has both roles.
+
     Shapes: index int64 (num_batches, B, T); mask bool likewise, True = present, or None if all are. Where the mask
-    is False the index repeats the episode's first item, so that it can always be used.
+    is False the index repeats the episode's first item, so that it can always be used. written int64
+    (num_batches, B, W), scored (num_batches, B, Q)
     """
 
     index: Tensor
     mask: Tensor | None = None
+    written: Tensor | None = None
+    scored: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -37,6 +43,15 @@ class EpisodeBatches:
     def __getitem__(self, batch: int) -> tuple[Tensor, Tensor | None]:
         """One batch. Shapes: index (B, T), mask (B, T) or None"""
         return self.index[batch], None if self.mask is None else self.mask[batch]
+
+    def roles(self, batch: int) -> Roles:
+        """Which items of a batch are written, and which are scored."""
+        return Roles(*(None if places is None else places[batch] for places in (self.written, self.scored)))
+
+    def first(self, number: int | None) -> EpisodeBatches:
+        """The first batches; all when None."""
+        parts = (self.index, self.mask, self.written, self.scored)
+        return EpisodeBatches(*(None if part is None else part[:number] for part in parts))  # type: ignore[arg-type]
 
 
 class EpisodeSampler(Protocol):
@@ -71,7 +86,7 @@ class IidEpisodes:
         check_size("batch_size", self.batch_size)
 
     def num_batches(self, data: ImageSet) -> int:
-        return _whole_batches(data, self.batch_size, self.episode_length)
+        return whole_batches(data, self.batch_size, self.episode_length)
 
     def epoch(self, data: ImageSet, *, seed: int, epoch: int) -> EpisodeBatches:
         batches = self.num_batches(data)
@@ -103,7 +118,7 @@ class RaggedEpisodes:
         return self.max_length
 
     def num_batches(self, data: ImageSet) -> int:
-        return _whole_batches(data, self.batch_size, self.max_length)
+        return whole_batches(data, self.batch_size, self.max_length)
 
     def epoch(self, data: ImageSet, *, seed: int, epoch: int) -> EpisodeBatches:
         shape = (self.num_batches(data), self.batch_size, self.max_length)
@@ -144,7 +159,7 @@ class ClassEpisodes:
         generator = stream(seed, epoch, EPISODES)
         table = _classes_of(data, "ClassEpisodes")
         chosen = _draw_classes(table, self.num_classes, self.per_class, batches * self.batch_size, generator)
-        items = table.items(chosen, _draw_distinct(table.counts[chosen], self.per_class, generator))
+        items = table.items(chosen, draw_distinct(table.counts[chosen], self.per_class, generator))
         return EpisodeBatches(items.view(batches, self.batch_size, self.episode_length))
 
 
@@ -183,14 +198,14 @@ def novelty_episodes(
         per_class_same = min(per_class, int(spare.min())) if len(spare) else 1
     check_size("per_class_same", per_class_same)
     chosen = _draw_classes(table, num_classes, per_class + per_class_same, num_episodes, generator)
-    items = table.items(chosen, _draw_distinct(table.counts[chosen], per_class + per_class_same, generator))
+    items = table.items(chosen, draw_distinct(table.counts[chosen], per_class + per_class_same, generator))
     outside = len(data) - table.counts[chosen].sum(-1)
     if bool((outside < num_classes * per_class).any()):
         raise ValueError(
             f"novelty_episodes: expected {num_classes * per_class} images outside any {num_classes} classes, got "
             f"{int(outside.min())} ({table.counts.numel()} classes in all); write fewer classes or images"
         )
-    place = _draw_distinct(outside, num_classes * per_class, generator)
+    place = draw_distinct(outside, num_classes * per_class, generator)
     for block in chosen.sort(-1).values.unbind(-1):  # places outside the written classes, to places among all
         place = place + torch.where(place >= table.starts[block, None], table.counts[block, None], 0)
     return NoveltyEpisodes(items[..., :per_class].flatten(1), items[..., per_class:].flatten(1), table.order[place])
@@ -225,10 +240,10 @@ def _draw_classes(table: _Classes, num_classes: int, per_class: int, rows: int, 
             f"(of {len(table.counts)} classes, the largest with {int(table.counts.max())} images); take fewer classes "
             "or fewer images per class"
         )
-    return enough[_draw_distinct(torch.full((rows,), len(enough)), num_classes, generator)]
+    return enough[draw_distinct(torch.full((rows,), len(enough)), num_classes, generator)]
 
 
-def _draw_distinct(sizes: Tensor, number: int, generator: Generator) -> Tensor:
+def draw_distinct(sizes: Tensor, number: int, generator: Generator) -> Tensor:
     """Different whole numbers below each size, in random order; every choice is equally likely.
 
     Floyd's algorithm for all rows at once: memory does not grow with the sizes. Shapes: (*) -> (*, number)
@@ -243,7 +258,7 @@ def _draw_distinct(sizes: Tensor, number: int, generator: Generator) -> Tensor:
     return chosen.gather(-1, shuffle)
 
 
-def _whole_batches(data: ImageSet, batch_size: int, length: int) -> int:
+def whole_batches(data: ImageSet, batch_size: int, length: int) -> int:
     batches = len(data) // (batch_size * length)
     if not batches:
         raise ValueError(

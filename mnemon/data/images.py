@@ -1,4 +1,4 @@
-"""Sets of images as one uint8 tensor, from .npz files, folders of pictures, or any torch dataset."""
+"""Sets of images as one uint8 tensor, from folders of pictures or any torch dataset; `archives` reads .npz files."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ ImageShape = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images with their class numbers, if they have any.
+    """Images with their class numbers, if they have any, and the groups of their classes (alphabets), likewise.
 
-    Shapes: images uint8 (N, C, H, W), labels int64 (N) or None
+    Shapes: images uint8 (N, C, H, W), labels and groups int64 (N) or None
     """
 
     images: Tensor
     labels: Tensor | None = None
     name: str = "images"
     split: str = "train"
+    groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4 or not self.images.numel():
@@ -43,17 +44,19 @@ class ImageSet:
                 f"ImageSet: expected uint8 images (N, C, H, W) with N >= 1, got {self.images.dtype} "
                 f"{tuple(self.images.shape)}; from_dataset converts other images"
             )
-        if self.labels is not None and (self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]):
-            raise ValueError(
-                f"ImageSet: expected int64 labels ({len(self.images)},), one per image, got {self.labels.dtype} "
-                f"{tuple(self.labels.shape)}"
-            )
+        for what, given in (("labels", self.labels), ("groups", self.groups)):
+            if given is not None and (given.dtype != torch.int64 or given.shape != self.images.shape[:1]):
+                raise ValueError(
+                    f"ImageSet: expected int64 {what} ({len(self.images)},), one per image, got {given.dtype} "
+                    f"{tuple(given.shape)}"
+                )
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __repr__(self) -> str:
         classes = f", {self.num_classes} classes" if self.labels is not None else ""
+        classes += f" in {self.num_groups} groups" if self.groups is not None else ""
         shape = "x".join(map(str, self.image_shape))
         return f"ImageSet({self.name}, {self.split}: {len(self)} images {shape}{classes})"
 
@@ -67,15 +70,20 @@ class ImageSet:
         """How many different labels occur; 0 without labels."""
         return 0 if self.labels is None else self.labels.unique().numel()
 
+    @property
+    def num_groups(self) -> int:
+        """How many different groups occur; 0 without groups."""
+        return 0 if self.groups is None else self.groups.unique().numel()
+
     def to(self, device: str | torch.device) -> ImageSet:
-        labels = None if self.labels is None else self.labels.to(device)
-        return dataclasses.replace(self, images=self.images.to(device), labels=labels)
+        labels, groups = (None if each is None else each.to(device) for each in (self.labels, self.groups))
+        return dataclasses.replace(self, images=self.images.to(device), labels=labels, groups=groups)
 
     def subset(self, index: Tensor | Sequence[int]) -> ImageSet:
         """The images at `index`, in that order."""
         index = torch.as_tensor(index, device=self.images.device)
-        labels = None if self.labels is None else self.labels[index]
-        return dataclasses.replace(self, images=self.images[index], labels=labels)
+        labels, groups = (None if each is None else each[index] for each in (self.labels, self.groups))
+        return dataclasses.replace(self, images=self.images[index], labels=labels, groups=groups)
 
     def split_off(self, fraction: float, seed: int = 0) -> tuple[ImageSet, ImageSet]:
         """Two random parts without a common image, `(rest, part)`; `fraction` of the images go to the part.
@@ -91,6 +99,26 @@ class ImageSet:
         order = torch.randperm(len(self), generator=stream(seed, len(self)))
         return self.subset(order[size:].sort().values), self.subset(order[:size].sort().values)
 
+    def split_off_groups(self, number: int, seed: int = 0) -> tuple[ImageSet, ImageSet]:
+        """Two parts without a common group, `(rest, part)`: `number` groups, drawn at random, go whole to the part.
+
+        `train, validation = data.split_off_groups(5)` holds out five alphabets.
+        """
+        if self.groups is None:
+            raise ValueError(
+                f"split_off_groups: expected images in groups, but {self.name} has none; an .npz carries them as an "
+                "array `groups`, one whole number per image"
+            )
+        present = self.groups.unique()
+        if not 0 < number < len(present):
+            raise ValueError(
+                f"split_off_groups: expected a number that leaves both parts at least one of the {len(present)} groups "
+                f"of {self.name}, got {number}"
+            )
+        order = torch.randperm(len(present), generator=stream(seed, len(present)))
+        part = torch.isin(self.groups, present[order[:number].to(present.device)])
+        return self.subset((~part).nonzero().squeeze(-1)), self.subset(part.nonzero().squeeze(-1))
+
     def of_classes(self, classes: Sequence[int] | Tensor) -> ImageSet:
         """The images of the given classes; the labels stay what they are."""
         if self.labels is None:
@@ -103,54 +131,6 @@ class ImageSet:
                 f"it has {self.num_classes} classes from {self.labels.min()} to {self.labels.max()}"
             )
         return self.subset(torch.isin(self.labels, wanted).nonzero().squeeze(-1))
-
-
-def from_npz(path: str | Path, *, split: str = "train", name: str | None = None) -> ImageSet:
-    """Read a NumPy archive with `images` and, if it has them, `labels`. Nothing is unpickled.
-
-    Images are (N, H, W), (N, H, W, C) or (N, C, H, W) with C = 1 or 3, uint8 or floats in [0, 1].
-    """
-    path = Path(path)
-    arrays = _read_arrays(path)
-    images, where = arrays["images"], f"from_npz: images in {path}"
-    if images.ndim == 3:
-        images = images[:, None]
-    if images.ndim != 4 or not images.size:
-        raise ValueError(f"{where}: expected (N, H, W), (N, H, W, C) or (N, C, H, W), got {images.shape}")
-    first, last = images.shape[1] in (1, 3), images.shape[3] in (1, 3)
-    if first == last:
-        raise ValueError(
-            f"{where}: expected 1 or 3 channels in the second or the last dimension, got {images.shape}; "
-            "store grey images as (N, H, W), coloured ones as (N, 3, H, W)"
-        )
-    pixels = as_bytes(torch.from_numpy(images if first else images.transpose(0, 3, 1, 2)), where)
-    labels = arrays.get("labels")
-    if labels is not None and (labels.shape != (len(pixels),) or labels.dtype.kind not in "iu"):
-        raise ValueError(
-            f"from_npz: expected {len(pixels)} whole numbers as labels in {path}, one per image, got {labels.dtype} "
-            f"{labels.shape}"
-        )
-    numbered = None if labels is None else torch.from_numpy(labels.astype(np.int64))
-    return ImageSet(pixels, numbered, name or path.stem, split)
-
-
-def _read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays `images` and `labels` of an archive."""
-    if not path.is_file():
-        raise ValueError(f"from_npz: no file {path}")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            keys = list(archive.keys()) if isinstance(archive, np.lib.npyio.NpzFile) else None
-            arrays: dict[str, np.ndarray] = {key: archive[key] for key in keys or () if key in ("images", "labels")}
-    except Exception as error:  # zip, compression and header errors are of many kinds
-        raise ValueError(
-            f"from_npz: {path} is not a whole .npz file of plain arrays ({error}); write it with "
-            "numpy.savez(path, images=..., labels=...)"
-        ) from error
-    if "images" not in arrays:
-        found = f"the keys {keys}" if keys is not None else "a single array"
-        raise ValueError(f"from_npz: expected a key 'images' in {path}, found {found}; rename it and save again")
-    return arrays
 
 
 def from_folder(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,20 +18,32 @@ from mnemon.data.pictures import open_picture, to_pixels
 
 THREADS = 8
 CELEBA_CROP = 108
+OMNIGLOT_TEST = ("Sylheti", "Syriac_(Serto)", "Tengwar", "Tibetan", "ULOG")
+"""The five test alphabets of the 45/5 split: by name the last of the fifty, all of the evaluation set."""
 
 
-def read(name: str, split: str, root: Path, *, download: bool = False) -> tuple[Tensor, Tensor]:
-    """Images uint8 (N, C, H, W) and labels int64 (N) of a set whose files lie under `root`."""
-    images, labels = READERS[name](root, split, download)
-    return images.contiguous(), labels.to(torch.int64)
+class Arrays(NamedTuple):
+    """What a set is made of. Shapes: images uint8 (N, C, H, W), labels int64 (N), groups likewise or None"""
+
+    images: Tensor
+    labels: Tensor
+    groups: Tensor | None = None
+
+
+def read(name: str, split: str, root: Path, *, download: bool = False) -> Arrays:
+    """A set whose files lie under `root`."""
+    images, labels, groups = READERS[name](root, split, download)
+    return Arrays(images.contiguous(), labels.to(torch.int64), groups)
 
 
 def files_of(name: str, split: str, root: Path) -> Path:
     """Where torchvision keeps the set's files: not there, and there is nothing to read."""
+    omniglot = f"omniglot-py/images_{'background' if split == 'train' else 'evaluation'}"
     folder = {
         "mnist": "MNIST/raw",
         "fashion_mnist": "FashionMNIST/raw",
-        "omniglot": f"omniglot-py/images_{'background' if split == 'train' else 'evaluation'}",
+        "omniglot": omniglot,
+        "omniglot26": omniglot,
         "cifar10": "cifar-10-batches-py",
         "celeba": "celeba/img_align_celeba",
     }[name]
@@ -59,6 +71,16 @@ def _overlaps(length: int, side: int) -> Tensor:
     return (end - torch.maximum(old * side, new * length)).clamp(min=0).double()
 
 
+def max_pool(images: Tensor, cell: int) -> Tensor:
+    """The largest pixel of every cell x cell square; rows and columns that fill no square are dropped.
+
+    Shapes: uint8 (N, H, W) -> (N, H // cell, W // cell)
+    """
+    down, across = (length // cell for length in images.shape[-2:])
+    whole = images[:, : down * cell, : across * cell]
+    return whole.unflatten(2, (across, cell)).unflatten(1, (down, cell)).amax((2, 4))
+
+
 def _open(kind: str, root: Path, **options: Any) -> Any:
     """One of torchvision's datasets; RuntimeError when its files are not there or not whole."""
     from torchvision import datasets  # type: ignore[import-untyped]
@@ -66,36 +88,64 @@ def _open(kind: str, root: Path, **options: Any) -> Any:
     return getattr(datasets, kind)(str(root), **options)
 
 
-def _mnist(kind: str) -> Callable[[Path, str, bool], tuple[Tensor, Tensor]]:
-    def reader(root: Path, split: str, download: bool) -> tuple[Tensor, Tensor]:
+def _mnist(kind: str) -> Callable[[Path, str, bool], Arrays]:
+    def reader(root: Path, split: str, download: bool) -> Arrays:
         dataset = _open(kind, root, train=split == "train", download=download)
-        return dataset.data.unsqueeze(1), dataset.targets
+        return Arrays(dataset.data.unsqueeze(1), dataset.targets)
 
     return reader
 
 
-def _cifar10(root: Path, split: str, download: bool) -> tuple[Tensor, Tensor]:
+def _cifar10(root: Path, split: str, download: bool) -> Arrays:
     dataset = _open("CIFAR10", root, train=split == "train", download=download)
-    return torch.from_numpy(dataset.data).permute(0, 3, 1, 2), torch.tensor(dataset.targets)
+    return Arrays(torch.from_numpy(dataset.data).permute(0, 3, 1, 2), torch.tensor(dataset.targets))
 
 
-def _omniglot(root: Path, split: str, download: bool) -> tuple[Tensor, Tensor]:
-    """The background set for training, the evaluation set for test; ink is 255, 105 x 105 averaged to 28 x 28.
+def _omniglot(root: Path, split: str, download: bool) -> Arrays:
+    """The background set for training, the evaluation set for test; ink is 255, 105 x 105 averaged to 28 x 28."""
+    files = _omniglot_files(root, background=split == "train", download=download)
+    return Arrays(area_average(_ink(files), 28).unsqueeze(1), *_omniglot_numbers(files))
 
-    Classes are numbered in the order of the file names (0001_01.png, ...): torchvision's own order is that of
-    the file system. A name such as 0001_01 is that of class 1, drawer 1.
+
+def _omniglot26(root: Path, split: str, download: bool) -> Arrays:
+    """All but five alphabets for training, those for test; 105 x 105 less the last row and column, pooled to 26 x 26.
+
+    The drawings are binary, so they stay binary. VMA, section 4.2.
     """
-    dataset = _open("Omniglot", root, background=split == "train", download=download, loader=Path)
-    files = sorted((dataset[at][0] for at in range(len(dataset))), key=lambda file: (file.name, file))
+    parts = (True, False) if split == "train" else (False,)
+    files = [file for part in parts for file in _omniglot_files(root, background=part, download=download)]
+    files = [file for file in files if (file.parent.parent.name in OMNIGLOT_TEST) == (split == "test")]
+    if not files:
+        raise ValueError(f"omniglot26: expected drawings of {', '.join(OMNIGLOT_TEST)}, found none")
+    return Arrays(max_pool(_ink(files), 4).unsqueeze(1), *_omniglot_numbers(files))
+
+
+def _omniglot_files(root: Path, *, background: bool, download: bool) -> list[Path]:
+    """ALPHABET/CHARACTER/0001_01.png in the order of the file names: class 1, drawer 1 is the first.
+
+    torchvision's own order is that of the file system.
+    """
+    dataset = _open("Omniglot", root, background=background, download=download, loader=Path)
+    return sorted((dataset[at][0] for at in range(len(dataset))), key=lambda file: (file.name, file))
+
+
+def _ink(files: list[Path]) -> Tensor:
+    """Drawings with ink 255 on 0. Shapes: -> (N, 105, 105)"""
     with ThreadPoolExecutor(THREADS) as pool:
         pages = list(pool.map(lambda file: open_picture(file, None)[0], files))
-    folders = [file.parent for file in files]
-    number = {folder: at for at, folder in enumerate(dict.fromkeys(folders))}
-    ink = 255 - torch.from_numpy(np.stack(pages))
-    return area_average(ink, 28).unsqueeze(1), torch.tensor([number[folder] for folder in folders])
+    return 255 - torch.from_numpy(np.stack(pages))
 
 
-def _celeba(root: Path, split: str, download: bool) -> tuple[Tensor, Tensor]:
+def _omniglot_numbers(files: list[Path]) -> tuple[Tensor, Tensor]:
+    """Characters numbered in the order of the files, alphabets in that of their names. Shapes: -> (N), (N)"""
+    characters = [file.parent for file in files]
+    alphabets = [folder.parent.name for folder in characters]
+    number = {folder: at for at, folder in enumerate(dict.fromkeys(characters))}
+    group = {name: at for at, name in enumerate(sorted(set(alphabets)))}
+    return torch.tensor([number[each] for each in characters]), torch.tensor([group[each] for each in alphabets])
+
+
+def _celeba(root: Path, split: str, download: bool) -> Arrays:
     """The middle 108 x 108 pixels of the aligned pictures, resized to 32 x 32; labels are the persons."""
     dataset = _open("CelebA", root, split=split, target_type="identity", download=download)
 
@@ -106,13 +156,14 @@ def _celeba(root: Path, split: str, download: bool) -> tuple[Tensor, Tensor]:
 
     with ThreadPoolExecutor(THREADS) as pool:
         faces = list(pool.map(face, range(len(dataset))))
-    return torch.from_numpy(np.stack(faces)), dataset.identity[:, 0]
+    return Arrays(torch.from_numpy(np.stack(faces)), dataset.identity[:, 0])
 
 
-READERS: dict[str, Callable[[Path, str, bool], tuple[Tensor, Tensor]]] = {
+READERS: dict[str, Callable[[Path, str, bool], Arrays]] = {
     "mnist": _mnist("MNIST"),
     "fashion_mnist": _mnist("FashionMNIST"),
     "omniglot": _omniglot,
+    "omniglot26": _omniglot26,
     "cifar10": _cifar10,
     "celeba": _celeba,
 }

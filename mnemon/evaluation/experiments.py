@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from mnemon.distributions.pixels import bits_per_dim
 from mnemon.evaluation import results
-from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, scored_groups
-from mnemon.evaluation.novelty import novelty
+from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, prior_bounds, scored_groups
+from mnemon.evaluation.novelty import has_prior, novelty
 from mnemon.evaluation.papers import paper_joint
 from mnemon.evaluation.recall import CORRUPTIONS, recall_errors
 from mnemon.memories.tree import MAX_SEQUENCES
@@ -33,10 +34,22 @@ class Evaluation:
     test: TestSet
     common: Mapping[str, Any]
     seed: int = 0
+    num_samples: int = 16
+    num_episodes: int = 200
+    """Importance samples and episodes of the parts that can be asked for any number."""
 
     @classmethod
     def of(
-        cls, model: CodecModel, config: Config, test: TestSet, *, command: str, updates: int | None, seed: int = 0
+        cls,
+        model: CodecModel,
+        config: Config,
+        test: TestSet,
+        *,
+        command: str,
+        updates: int | None,
+        seed: int = 0,
+        num_samples: int = 16,
+        num_episodes: int = 200,
     ) -> Evaluation:
         data = config.data
         binarisation = {"none": "dequantised" if data.dequantise else None, "static": f"pixel > {data.threshold}"}
@@ -52,19 +65,37 @@ class Evaluation:
             "command": command,
             "commit": results.current_commit(),
         }
-        return cls(model, config, test, common, seed)
+        return cls(model, config, test, common, seed, num_samples, num_episodes)
 
     @property
     def length(self) -> int:
         return self.config.data.episode_length
+
+    @cached_property
+    def writes(self) -> bool:
+        """Whether episodes can be written; a learned memory is a parameter, and refuses them."""
+        x = torch.zeros(1, *self.model.codec.image_shape, device=self.test.device)
+        with torch.no_grad():
+            try:
+                self.model.write(x)
+            except ValueError:
+                return False
+        return True
 
     def record(self, estimate: Estimate, metric: str, unit: str, **more: Any) -> dict[str, Any]:
         interval = None if math.isnan(estimate.interval) else round(estimate.interval, 5)
         settings = {"episode_length": self.length, "memory_floats": self.floats(), **self.common, **more}
         return results.result(metric=metric, value=round(estimate.value, 5), unit=unit, interval=interval, **settings)
 
+    def with_options(self, part: str) -> Evaluation:
+        """The same, whose records say with which samples and episodes a part was asked for."""
+        options = f"--part {part} --samples {self.num_samples} --episodes {self.num_episodes}"
+        return replace(self, common={**self.common, "command": f"{self.common['command']} {options}"})
+
     def floats(self, length: int | None = None, **write: Any) -> int:
-        """Floats of one episode's memory."""
+        """Floats of one episode's memory, or of a learned one."""
+        if not self.writes:
+            return self.model.prior_state().nbytes // 4
         x = torch.zeros(length or self.length, *self.model.codec.image_shape, device=self.test.device)
         with torch.no_grad():
             return self.model.write(x, **write).nbytes // 4
@@ -75,19 +106,34 @@ def bounds(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     found = episode_bounds(evaluation.model, evaluation.test, episode_length=evaluation.length, seed=evaluation.seed)
     paper = paper_joint(evaluation.config.name)
     for kind in ("joint", "conditional"):
+        if kind not in found:  # a memory without a posterior
+            continue
         extra = paper if kind == "joint" else {}
         note = None if kind == "joint" else "the scored frames are those that were written"
         yield evaluation.record(
             found[kind], "bound", "nats/frame", bound=kind, scored="written", num_samples=1, note=note, **extra
         )
     for name in ("reconstruction", "code_kl", "address_kl", "memory_kl"):
-        yield evaluation.record(found[name], name, "nats/frame", scored="written", num_samples=1)
+        if name in found:
+            yield evaluation.record(found[name], name, "nats/frame", scored="written", num_samples=1)
     codec = evaluation.model.codec
-    if codec.likelihood.is_density:
+    if codec.likelihood.is_density and "joint" in found:
         nats = torch.tensor([found["joint"].value, found["joint"].value - found["joint"].interval])
         value, worse = bits_per_dim(nats, math.prod(codec.image_shape), is_density=True).tolist()
         estimate = Estimate(value, worse - value, found["joint"].count)
         yield evaluation.record(estimate, "bits_per_dim", "bits/dim", bound="joint", scored="written", num_samples=1)
+
+
+def prior(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
+    """Bound on log p(x) of test images with nothing written: a VAE's, a learned memory's, or that of a prior."""
+    found = prior_bounds(
+        evaluation.model, evaluation.test, num_images=evaluation.num_episodes, num_samples=evaluation.num_samples,
+        seed=evaluation.seed,
+    )  # fmt: skip
+    yield evaluation.with_options("prior").record(
+        Estimate.of(found), "bound", "nats/frame", bound="prior", scored="unseen", num_samples=evaluation.num_samples,
+        episode_length=None, note=f"nothing written; {len(found)} images",
+    )  # fmt: skip
 
 
 def groups(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
@@ -107,7 +153,8 @@ def groups(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
 
 def recall(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     """Squared error of corrupted written images, before and after reading."""
-    yield from _recall(evaluation, evaluation.length)
+    if evaluation.writes:
+        yield from _recall(evaluation, evaluation.length)
 
 
 def novelty_scores(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
@@ -120,7 +167,8 @@ def novelty_scores(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     images = {"model": "pixel nearest neighbour", "memory_floats": frames * math.prod(evaluation.test.data.image_shape)}
     for name, estimate in found.items():
         scorer, scored = name.split("_", 1)
-        score = "log p(x|memory) - log p(x|prior)" if scorer == "model" else "nearest written image"
+        known = "log p(x|memory) - log p(x|prior)" if has_prior(evaluation.model) else "log p(x|memory)"
+        score = known if scorer == "model" else "nearest written image"
         more = {} if scorer == "model" else images  # which it keeps as they are
         yield evaluation.record(
             estimate, "auroc", "auroc", scored=scored, episode_length=frames,
@@ -184,19 +232,10 @@ def _recall(
 def class_sizes(evaluation: Evaluation) -> dict[str, Any] | None:
     """Classes and items per class of an episode: 8 x 8 where there are classes enough, else half of the classes."""
     data = evaluation.test.data
-    if data.labels is None or data.num_classes < 4:
+    if data.labels is None or data.num_classes < 4 or not evaluation.writes:
         return None
     num_classes = min(8, data.num_classes // 2)
     smallest = int(data.labels.unique(return_counts=True)[1].min())
     # glyphs have 12 of a class: 8 are written, 4 are left to be scored
     per_class = max(1, min(64 // num_classes, smallest * 2 // 3))
     return {"num_classes": num_classes, "per_class": per_class, "num_episodes": 64}
-
-
-PARTS: dict[str, Callable[[Evaluation], Iterable[dict[str, Any]]]] = {
-    "bounds": bounds,
-    "groups": groups,
-    "recall": recall,
-    "novelty": novelty_scores,
-    "resize": resized,
-}

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mnemon import objectives
 from mnemon.core.protocol import MemoryModel
 from mnemon.core.random import stream
 from mnemon.data.episodes import IidEpisodes, novelty_episodes
@@ -17,7 +18,7 @@ from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
 from mnemon.training.objective import per_frame_of_each
 
-BOUNDS, WRITES = 11, 12
+BOUNDS, WRITES, PRIOR = 11, 12, 18
 """Random streams of the evaluation."""
 
 
@@ -63,18 +64,61 @@ class TestSet:
             yield self.draw(part, generator), generator
 
 
+def frames_at_once(device: torch.device) -> int:
+    """Images that nets are given at a time: as many as keep the device busy, and its memory free."""
+    return 2048 if device.type == "cpu" else 8192
+
+
+def importance_bound(
+    model: MemoryModel, state: Any, x: Tensor, *, num_samples: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """Importance-weighted bound on log p(x | memory) by any number of samples, drawn as many at once as memory allows.
+
+    Shapes: (*B, Q, C, H, W) -> (*B, Q)
+    """
+    at_once = max(1, frames_at_once(x.device) // math.prod(x.shape[:-3]))
+    sizes = [min(at_once, num_samples - start) for start in range(0, num_samples, at_once)]
+    drawn = [model.log_weights(state, x, num_samples=size, generator=generator) for size in sizes]
+    return objectives.importance_weighted(torch.cat(drawn))
+
+
 @torch.no_grad()
 def episode_bounds(
     model: MemoryModel, test: TestSet, *, episode_length: int, batch_size: int = 16, seed: int = 0, **write: Any
 ) -> dict[str, Estimate]:
-    """Joint and conditional bound and the four terms, nats per frame, over all test images in i.i.d. episodes."""
+    """Joint and conditional bound and the four terms, nats per frame, over all test images in i.i.d. episodes.
+
+    Without "joint" and "memory_kl" for a memory that has no posterior of its own.
+    """
     found: dict[str, list[Tensor]] = {}
     for x, generator in test.batches(episode_length, batch_size, seed):
-        parts = per_frame_of_each(model.terms(x, generator=generator, **write))
-        parts["joint"] = parts["conditional"] - parts["memory_kl"]
+        terms = model.terms(x, generator=generator, **write)
+        parts = per_frame_of_each(terms)
+        if terms.memory_kl is None:
+            del parts["memory_kl"]
+        else:
+            parts["joint"] = parts["conditional"] - parts["memory_kl"]
         for name, values in parts.items():
             found.setdefault(name, []).append(values.cpu())
     return {name: Estimate.of(torch.cat(values)) for name, values in found.items()}
+
+
+@torch.no_grad()
+def prior_bounds(
+    model: MemoryModel, test: TestSet, *, num_images: int, num_samples: int, seed: int = 0, block: int = 256
+) -> Tensor:
+    """Importance-weighted bound on log p(x) of test images, drawn at random, with nothing written.
+
+    Of a VAE, of a learned memory, or of a memory's prior. Shapes: -> (num_images), or as many as there are
+    """
+    order = torch.randperm(len(test.data), generator=stream(seed, PRIOR))[:num_images]
+    state = model.prior_state()
+    values = []
+    for start, part in enumerate(order.split(block)):
+        generator = stream(seed, PRIOR, start, device=str(test.device))
+        x = test.draw(part, generator)
+        values.append(importance_bound(model, state, x, num_samples=num_samples, generator=generator).cpu())
+    return torch.cat(values)
 
 
 @torch.no_grad()

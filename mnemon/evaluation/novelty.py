@@ -25,6 +25,20 @@ def memory_gain(model: MemoryModel, state: object, x: Tensor, generator: torch.G
     return bound(state) - bound(model.prior_state(x.shape[:-4]))
 
 
+def memory_bound(model: MemoryModel, state: object, x: Tensor, generator: torch.Generator, samples: int = 4) -> Tensor:
+    """Bound on log p(x | memory), for models that have no memory before the first write. Shapes: -> (*B, Q)"""
+    return model.log_likelihood(state, x, num_samples=samples, generator=generator).value
+
+
+def has_prior(model: MemoryModel) -> bool:
+    """Whether log p(x) is defined before anything was written."""
+    try:
+        model.prior_state()
+    except ValueError:
+        return False
+    return True
+
+
 def auroc(known: Tensor, novel: Tensor) -> float:
     """Chance that a known item scores above a novel one."""
     labels = np.r_[np.ones(known.numel()), np.zeros(novel.numel())]
@@ -42,7 +56,8 @@ def novelty(
 ) -> dict[str, Estimate]:
     """AUROC per episode, averaged: written and same_class against unseen classes, and for pixel nearest neighbours."""
     sizes = {"num_classes": num_classes, "per_class": per_class, "num_episodes": num_episodes, "seed": seed}
-    model_scores = scored_groups(model, test, score=memory_gain, **sizes)
+    score = memory_gain if has_prior(model) else memory_bound
+    model_scores = scored_groups(model, test, score=score, **sizes)
     pixel_scores = _nearest_neighbour_scores(test, **sizes)
     found = {}
     for scorer, scores in (("model", model_scores), ("pixels", pixel_scores)):

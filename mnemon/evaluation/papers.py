@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 TABLE_1 = "joint bound per frame, nats, T = 64, memory sampled; VBM paper, table 1"
 
 VBM_TABLE_1: dict[str, float] = {
@@ -18,7 +20,40 @@ VBM_TABLE_1: dict[str, float] = {
 }
 
 
-def paper_joint(experiment: str) -> dict[str, object]:
+def paper_joint(experiment: str) -> dict[str, Any]:
     """The keys of a result that hold a paper's joint bound, if one is published for this experiment."""
     value = VBM_TABLE_1.get(experiment)
     return {} if value is None else {"paper_value": value, "paper_protocol": TABLE_1}
+
+
+VMA_TABLE_1_NOTE = "bound of unwritten images by 1000 samples, 30/20 alphabets; VMA paper, table 1"
+_EXAMPLES = (1, 2, 3, 4, 5, 10, 19)
+VMA_TABLE_1: dict[tuple[str, int], tuple[float, ...]] = {
+    ("gmn", 1): (83.3, 78.9, 75.7, 72.9, 70.1, 59.9, 45.8),
+    ("gmn", 2): (86.4, 84.9, 82.4, 81.0, 78.8, 71.4, 61.2),
+    ("gmn", 4): (88.3, 87.3, 86.7, 85.4, 84.0, 80.2, 73.7),
+    ("vma", 1): (86.5, 83.0, 79.6, 79.0, 76.5, 76.2, 73.9),
+    ("vma", 2): (87.2, 83.3, 80.9, 79.3, 79.1, 77.0, 75.0),
+    ("vma", 4): (87.5, 83.3, 81.2, 80.7, 79.5, 78.6, 76.7),
+    ("vma", 16): (89.6, 85.1, 81.5, 81.9, 81.3, 79.8, 77.0),
+}
+"""Negative bounds by kind of model and classes in memory, for 1, 2, 3, 4, 5, 10 and 19 examples of each."""
+
+VMA_ACCURACY: dict[tuple[int, int], float] = {(5, 1): 0.91, (5, 5): 0.97, (20, 1): 0.77, (20, 5): 0.90}
+"""By ways and shots: 45/5 alphabets, q(a|x), no retraining. VMA, section 4.2."""
+
+
+def paper_cell(kind: str, data: str, classes: int, examples: int) -> dict[str, Any]:
+    """The keys of a result that hold a cell of VMA, table 1, if it has one for this model, data and memory."""
+    row = VMA_TABLE_1.get((kind, classes)) if data == "omniglot" else None
+    if row is None or examples not in _EXAMPLES:
+        return {}
+    return {"paper_value": -row[_EXAMPLES.index(examples)], "paper_protocol": VMA_TABLE_1_NOTE}
+
+
+def paper_accuracy(kind: str, data: str, scorer: str, ways: int, shots: int) -> dict[str, Any]:
+    """The keys of a result that hold the accuracy that the VMA paper reports, if it does."""
+    value = VMA_ACCURACY.get((ways, shots))
+    if (kind, data, scorer) != ("vma", "omniglot26", "address") or value is None:
+        return {}
+    return {"paper_value": value, "paper_protocol": "45/5 alphabets, by q(a|x), no retraining; VMA paper, section 4.2"}

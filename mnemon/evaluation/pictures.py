@@ -1,4 +1,4 @@
-"""Pictures of a memory: the episode, samples, iterative reading with nearest neighbours, and the memory itself."""
+"""Pictures of a memory: the episode, samples, iterative reading, memories of one image each, and the memory itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from torch import Tensor
 
 from mnemon import plots
 from mnemon.core.random import stream
+from mnemon.evaluation.fewshot import fewshot_episodes
+from mnemon.evaluation.fewshot_bounds import fitting
+from mnemon.evaluation.fewshot_pictures import address_histogram, one_shot_table
 from mnemon.evaluation.likelihood import TestSet
+from mnemon.models.addressing import AddressingModel
 from mnemon.models.codec_model import CodecModel
 from mnemon.models.reading import iterate, nearest
 
@@ -26,21 +30,25 @@ READERS, READS = 8, 12
 def draw_all(
     model: CodecModel, test: TestSet, out: Path, *, length: int, num_clusters: int | None = None, seed: int = 0
 ) -> list[Path]:
-    """Write a test episode and draw it four ways into `out`; returns the files."""
+    """Write a test episode and draw it into `out`, in up to six pictures; returns the files."""
     generator = stream(seed, PICTURES, device=str(test.device))
     order = torch.randperm(len(test.data), generator=stream(seed, PICTURES))[:length]
     episode = test.draw(order, generator)
     options: dict[str, Any] = {} if num_clusters is None else {"num_clusters": num_clusters}
     state = model.write(episode, generator=generator, **options)
-    files = [out / name for name in ("episode.png", "samples.png", "iterative.png", "memory.png")]
+    files = [out / f"{name}.png" for name in ("episode", "samples", "iterative", "one_shot")]
     plots.save_grid(episode[:SHOWN], files[0])
     plots.save_grid(model.sample(state, SHOWN, generator=generator), files[1])
     chains = iterate(model, state, READERS, READS, generator=generator)
     plots.save_grid(with_neighbours(chains, episode), files[2])
-    picture = memory_picture(state)
-    if picture is None:
-        return files[:3]
-    plots.save(picture, files[3])
+    shown = episode[:READERS]
+    each = model.write(shown[:, None], generator=generator)
+    plots.save_grid(one_shot_table(shown, model.sample(each, READS, generator=generator)), files[3])
+    others = {"memory": memory_picture(state), "addresses": address_picture(model, test, seed=seed)}
+    for name, picture in others.items():
+        if picture is not None:
+            files.append(out / f"{name}.png")
+            plots.save(picture, files[-1])
     return files
 
 
@@ -51,6 +59,25 @@ def with_neighbours(chains: Tensor, episode: Tensor) -> Tensor:
     """
     closest = episode[nearest(chains[:, -1], episode)]
     return torch.cat((chains, torch.ones_like(closest)[:, None], closest[:, None]), dim=1)
+
+
+@torch.no_grad()
+def address_picture(model: CodecModel, test: TestSet, *, targets: int = 3, seed: int = 0) -> Figure | None:
+    """q(a | x) of unwritten test images over a memory of 8 classes with 10 examples each (figure 3 of VMA).
+
+    None for models without such an address, and for test images without classes enough.
+    """
+    classes, examples = fitting(test.data, range(targets, 9), range(1, 11))
+    if not isinstance(model, AddressingModel) or model.contents is not None or not classes or not examples:
+        return None
+    sizes = {"ways": classes[-1], "shots": examples[-1], "queries": 1, "num_episodes": 1}
+    drawn = fewshot_episodes(test.data, seed=seed, **sizes)
+    generator = stream(seed, PICTURES, device=str(test.device))
+    memory = test.draw(drawn.support.flatten(), generator)
+    shown = test.draw(drawn.queries.flatten()[:targets], generator)
+    weights = model.address(model.write(memory), shown).log_probs().exp()
+    labels = torch.arange(classes[-1]).repeat_interleave(examples[-1])
+    return address_histogram(weights, memory, shown, labels=labels)
 
 
 def memory_picture(state: Any) -> Figure | None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mnemon.evaluation.cells import cell_of, is_fewshot
+
 HEAD = """# Results
 
 Made by `mnemon results` from `results/*.json`; do not edit by hand. Every record there also holds the number of
@@ -32,7 +34,14 @@ def results_page(records: Sequence[dict[str, Any]]) -> str:
     sections = [HEAD]
     if deep:
         sections += [bounds_section(deep), groups_section(deep), recall_section(deep), novelty_section(deep)]
-        sections += [resize_section(deep), commands_section(deep)]
+        sections += [
+            prior_section(deep),
+            resize_section(deep),
+            fewshot_section(deep),
+            scaling_section(deep),
+            classification_section(deep),
+        ]
+        sections += [commands_section(deep)]
     return "\n".join(section for section in sections if section)
 
 
@@ -106,6 +115,62 @@ def resize_section(records: Sequence[dict[str, Any]]) -> str:
     return _section("Resizing", note, heads, rows)
 
 
+def prior_section(records: Sequence[dict[str, Any]]) -> str:
+    found = [r for r in records if r["bound"] == "prior"]
+    rows = [[*(r[key] for key in ("experiment", "model", "data", "num_samples")), _number(r, 2)] for r in found]
+    note = "Importance-weighted bound per image, nats, of test images with nothing written."
+    return _section("Without an episode", note, ["experiment", "model", "data", "samples", "bound"], rows)
+
+
+def fewshot_section(records: Sequence[dict[str, Any]]) -> str:
+    """The layout of VMA, table 1: a row for each number of classes, a column for each number of examples."""
+    cells = {id(r): cell for r in records if r["metric"] == "bound" and (cell := cell_of(r, "table"))}
+    examples = sorted({cell.examples for cell in cells.values()})
+    rows = []
+    for key, group in _grouped((r for r in records if id(r) in cells), "experiment", "data", "num_samples").items():
+        for classes in sorted({cells[id(r)].classes for r in group}):
+            found = {cells[id(r)].examples: r for r in group if cells[id(r)].classes == classes}
+            rows.append([*key, classes, *(_beside_paper(found.get(number)) for number in examples)])
+    note = (
+        "Bound per image, nats, of unwritten images of the classes in memory; columns: examples of each class. "
+        "The paper's in brackets."
+    )
+    return _section(
+        "Few-shot generation", note, ["experiment", "data", "samples", "classes", *map(str, examples)], rows
+    )
+
+
+def scaling_section(records: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    for (experiment, data, samples), group in _grouped(records, "experiment", "data", "num_samples").items():
+        found: dict[Any, dict[str, dict[str, Any]]] = {}
+        for record in group:
+            if cell := cell_of(record, "scaling"):
+                found.setdefault(cell, {})[record["metric"]] = record
+        for cell, both in found.items():
+            numbers = (_number(both.get("bound")), _number(both.get("short_of_optimal"), 2))
+            rows.append([experiment, data, samples, cell.classes, cell.examples, *numbers])
+    note = (
+        "Bound per image, nats, as classes are added to memory. A perfect model loses log C with C classes; the last "
+        "column is what is lost beyond that, image by image. VMA, figure 5A."
+    )
+    heads = ["experiment", "data", "samples", "classes", "examples of each", "bound", "short of optimal"]
+    return _section("Many classes in memory", note, heads, rows)
+
+
+def classification_section(records: Sequence[dict[str, Any]]) -> str:
+    accuracies = [r for r in records if r["metric"] == "accuracy"]
+    tasks = list(dict.fromkeys(r["note"].split(", ")[0] for r in accuracies))
+    rows = []
+    for (experiment, data, model), group in _grouped(accuracies, "experiment", "data", "model").items():
+        for scorer in dict.fromkeys(r["note"].rsplit("by ", 1)[-1] for r in group):
+            found = {r["note"].split(", ")[0]: r for r in group if r["note"].endswith(f"by {scorer}")}
+            rows.append([experiment, data, model, scorer, *(_beside_paper(found.get(task), 3) for task in tasks)])
+    note = "Share of unwritten images given to their own class, without training. The paper's in brackets."
+    heads = ["experiment", "data", "model", "scorer", *tasks]
+    return _section("Few-shot classification", note, heads, rows)
+
+
 def commands_section(records: Sequence[dict[str, Any]]) -> str:
     lines = []
     for record in records:
@@ -135,7 +200,7 @@ def _recall_rows(records: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 
 def _is_episode(record: dict[str, Any]) -> bool:
-    return "resized" not in (record["note"] or "") and not _is_classes(record)
+    return "resized" not in (record["note"] or "") and not _is_classes(record) and not is_fewshot(record)
 
 
 def _is_classes(record: dict[str, Any]) -> bool:
@@ -154,6 +219,11 @@ def _number(record: dict[str, Any] | None, digits: int = 1) -> str:
         return ""
     interval = "" if record["interval"] is None else f" ± {record['interval']:.{digits}f}"
     return f"{record['value']:.{digits}f}{interval}"
+
+
+def _beside_paper(record: dict[str, Any] | None, digits: int = 1) -> str:
+    paper = None if record is None else record["paper_value"]
+    return _number(record, digits) + ("" if paper is None else f" ({paper:g})")
 
 
 def _section(title: str, note: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

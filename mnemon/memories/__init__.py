@@ -4,6 +4,7 @@ from mnemon.memories.categorical import CategoricalAddress, CategoricalMemory, C
 from mnemon.memories.gaussian import GaussianAddress, GaussianMemory, GaussianState
 from mnemon.memories.kanerva import KanervaAddress, KanervaMemory, KanervaState
 from mnemon.memories.mixture import MixtureAddress, MixtureMemory, MixtureState
+from mnemon.memories.slots import ItemState, SlotAddress
 from mnemon.memories.tree import TreeMemory, TreeState
 
 __all__ = [
@@ -13,12 +14,14 @@ __all__ = [
     "GaussianAddress",
     "GaussianMemory",
     "GaussianState",
+    "ItemState",
     "KanervaAddress",
     "KanervaMemory",
     "KanervaState",
     "MixtureAddress",
     "MixtureMemory",
     "MixtureState",
+    "SlotAddress",
     "TreeMemory",
     "TreeState",
 ]

@@ -1,18 +1,24 @@
 """Deep generative memories: an encoder, a memory and a decoder."""
 
+from mnemon.models.addressing import AddressingModel
 from mnemon.models.kanerva_machine import KanervaMachine
+from mnemon.models.matching import MatchingModel
 from mnemon.models.memory_vae import MemoryVAE, StochasticRegulariser
 from mnemon.models.reading import iterate, nearest
+from mnemon.models.soft_attention import SoftAttentionModel
 from mnemon.models.statistician import ContextState, NeuralStatistician
 from mnemon.models.vae import VAE, CountState
 
 __all__ = [
     "VAE",
+    "AddressingModel",
     "ContextState",
     "CountState",
     "KanervaMachine",
+    "MatchingModel",
     "MemoryVAE",
     "NeuralStatistician",
+    "SoftAttentionModel",
     "StochasticRegulariser",
     "iterate",
     "nearest",

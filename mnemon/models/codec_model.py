@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from mnemon import objectives
 from mnemon.core.checks import check_size
+from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.core.protocol import Bound, MemoryModel, Terms
 from mnemon.distributions.gaussian import LOG_2PI
 from mnemon.memories.graphs import WriteGraphs
-from mnemon.nets.codec import Codec
+from mnemon.nets.codec import Codec, ImageCodec
+from mnemon.objectives import Estimator, Surrogate
 
 
 class CodecModel(MemoryModel):
-    """A memory model over the codes of a codec. A subclass says what its memory makes of a code."""
+    """A memory model of images with a codec. A subclass says what is recalled and generated.
 
-    def __init__(self, codec: Codec) -> None:
+    Outputs are those of the decoder, from which the likelihood makes images.
+    """
+
+    codec: ImageCodec
+    estimators: ClassVar[tuple[str, ...]] = ("terms",)
+    """Kinds of `Estimator` that it can be trained with, its own choice first."""
+    undecayed: tuple[str, ...] = ()
+    """Parameters that weight decay leaves alone."""
+
+    def __init__(self, codec: ImageCodec) -> None:
         super().__init__()
         self.codec = codec
         self._graphs: WriteGraphs | None = None
@@ -29,20 +40,16 @@ class CodecModel(MemoryModel):
         self._graphs = WriteGraphs()
 
     @abstractmethod
-    def _recall_codes(self, state: Any, cue: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Codes that the memory recalls from images. Shapes: (*B, Q, *X) -> (*B, Q, C)"""
+    def _recall(self, state: Any, cue: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Outputs that the memory recalls from images. Shapes: (*B, Q, *X) -> (*B, Q, *outputs)"""
 
     @abstractmethod
-    def _sample_codes(self, state: Any, n: int, generator: torch.Generator | None) -> Tensor:
-        """Codes that the memory generates. Shapes: -> (*B, n, C)"""
+    def _generate(self, state: Any, n: int, generator: torch.Generator | None) -> Tensor:
+        """Outputs that the memory generates. Shapes: -> (*B, n, *outputs)"""
 
     @abstractmethod
-    def _mean_code(self, state: Any) -> Tensor:
-        """Mean of the codes that the memory generates: unobserved pixels start from its image. Shapes: -> (*B, C)"""
-
-    @abstractmethod
-    def _log_weight(self, state: Any, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        """One draw of log p(x, latents | memory) / q(latents). Shapes: (*B, Q, *X) -> (*B, Q)"""
+    def _blank(self, state: Any) -> Tensor:
+        """The image that unobserved pixels start from. Shapes: -> (*B, 1, *X)"""
 
     @abstractmethod
     def terms_and_state(
@@ -65,9 +72,37 @@ class CodecModel(MemoryModel):
     ) -> Terms:
         return self.terms_and_state(x, mask=mask, write_mask=write_mask, generator=generator)[0]
 
+    def surrogate(
+        self,
+        x: Tensor,
+        estimator: Estimator,
+        *,
+        mask: Tensor | None = None,
+        write_mask: Tensor | None = None,
+        roles: Roles = EVERY_ROLE,
+        kl_weight: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Surrogate:
+        """What training maximises.
+
+        roles      which items are written and which are scored, where these are not all
+        kl_weight  scales the KL parts of what is maximised (a warm-up), not of what is reported
+        """
+        self._check_estimator(estimator)
+        if roles.written is not None:
+            write_mask = roles.write_mask(x.shape[: roles.written.ndim])
+        terms, state = self.terms_and_state(x, mask=mask, write_mask=write_mask, generator=generator)
+        return Surrogate(None, terms if roles.scored is None else _terms_at(terms, roles.scored), state)
+
+    def _check_estimator(self, estimator: Estimator) -> None:
+        if estimator.kind not in self.estimators:
+            raise ValueError(
+                f"estimator: {type(self).__name__} is trained with {' or '.join(self.estimators)}, got {estimator.kind}"
+            )
+
     def recall_log_prob(self, state: Any, cue: Tensor, x: Tensor) -> Tensor:
-        """log p(x | the code recalled from a cue), which training may maximise. Shapes: (*B, Q, *X) -> (*B, Q)"""
-        return self.codec.log_prob(self._recall_codes(state, cue, None), x)
+        """log p(x | what is recalled from a cue), which training may maximise. Shapes: (*B, Q, *X) -> (*B, Q)"""
+        return self.codec.likelihood.log_prob(self._recall(state, cue, None), x)
 
     @property
     def _like(self) -> Tensor:
@@ -84,10 +119,9 @@ class CodecModel(MemoryModel):
             return mask if write_mask is None else write_mask
         return mask & write_mask
 
-    def _image(self, z: Tensor, sample_pixels: bool, generator: torch.Generator | None) -> Tensor:
-        if not sample_pixels:
-            return self.codec.image(z)
-        return self.codec.likelihood.sample(self.codec.decode(z), generator)
+    def _image(self, outputs: Tensor, sample_pixels: bool, generator: torch.Generator | None) -> Tensor:
+        likelihood = self.codec.likelihood
+        return likelihood.sample(outputs, generator) if sample_pixels else likelihood.mean(outputs)
 
     def read(
         self,
@@ -108,12 +142,11 @@ class CodecModel(MemoryModel):
         self.codec.check("read", cue)
         current = cue
         if observed is not None:
-            blank = self.codec.image(self._mean_code(state).unsqueeze(-2))
-            current = torch.where(observed, cue, blank)
+            current = torch.where(observed, cue, self._blank(state))
         recalled = current
         for _ in range(steps):
-            codes = self._recall_codes(state, current, generator)
-            recalled = self._image(codes, sample_pixels and generator is not None, generator)
+            outputs = self._recall(state, current, generator)
+            recalled = self._image(outputs, sample_pixels and generator is not None, generator)
             current = recalled if observed is None else torch.where(observed, cue, recalled)
         return recalled
 
@@ -122,7 +155,46 @@ class CodecModel(MemoryModel):
     ) -> Tensor:
         """Generate: mean images of drawn codes, or with `sample_pixels` drawn images. Shapes: -> (*B, n, *X)"""
         check_size("n", n)
-        return self._image(self._sample_codes(state, n, generator), sample_pixels, generator)
+        return self._image(self._generate(state, n, generator), sample_pixels, generator)
+
+    def log_likelihood(
+        self, state: Any, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
+    ) -> Bound:
+        return objectives.bound(self.log_weights(state, x, num_samples=num_samples, generator=generator))
+
+
+class CodeModel(CodecModel):
+    """A model whose memory reaches the pixels only through a code. A subclass says what its memory makes of a code."""
+
+    codec: Codec
+
+    def __init__(self, codec: Codec) -> None:
+        super().__init__(codec)
+
+    @abstractmethod
+    def _recall_codes(self, state: Any, cue: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Codes that the memory recalls from images. Shapes: (*B, Q, *X) -> (*B, Q, C)"""
+
+    @abstractmethod
+    def _sample_codes(self, state: Any, n: int, generator: torch.Generator | None) -> Tensor:
+        """Codes that the memory generates. Shapes: -> (*B, n, C)"""
+
+    @abstractmethod
+    def _mean_code(self, state: Any) -> Tensor:
+        """Mean of the codes that the memory generates: unobserved pixels start from its image. Shapes: -> (*B, C)"""
+
+    @abstractmethod
+    def _log_weight(self, state: Any, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        """One draw of log p(x, latents | memory) / q(latents). Shapes: (*B, Q, *X) -> (*B, Q)"""
+
+    def _recall(self, state: Any, cue: Tensor, generator: torch.Generator | None) -> Tensor:
+        return self.codec.decode(self._recall_codes(state, cue, generator))
+
+    def _generate(self, state: Any, n: int, generator: torch.Generator | None) -> Tensor:
+        return self.codec.decode(self._sample_codes(state, n, generator))
+
+    def _blank(self, state: Any) -> Tensor:
+        return self.codec.image(self._mean_code(state).unsqueeze(-2))
 
     def log_weights(
         self, state: Any, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
@@ -131,10 +203,18 @@ class CodecModel(MemoryModel):
         self.codec.check("log_weights", x)
         return torch.stack([self._log_weight(state, x, generator) for _ in range(num_samples)])
 
-    def log_likelihood(
-        self, state: Any, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
-    ) -> Bound:
-        return objectives.bound(self.log_weights(state, x, num_samples=num_samples, generator=generator))
+
+def take_items(x: Tensor, places: Tensor) -> Tensor:
+    """The items at given places of each episode. Shapes: x (*B, T, *X), places (*B, Q) -> (*B, Q, *X)"""
+    depth = places.ndim
+    index = places.reshape(*places.shape, *(1,) * (x.ndim - depth)).expand(*places.shape, *x.shape[depth:])
+    return x.gather(depth - 1, index)
+
+
+def _terms_at(terms: Terms, places: Tensor) -> Terms:
+    names = ("reconstruction", "code_kl", "address_kl", "counts")
+    parts = {name: getattr(terms, name) for name in names}
+    return terms.replace(**{name: part.gather(-1, places) for name, part in parts.items() if part is not None})
 
 
 def full_precision(tensor: Tensor) -> Tensor:

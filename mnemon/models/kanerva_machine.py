@@ -18,13 +18,13 @@ from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories.draws import draw_slots
 from mnemon.memories.frames import Frames
 from mnemon.memories.kanerva import KanervaMemory, KanervaState
-from mnemon.models.codec_model import CodecModel, full_precision, no_autocast
+from mnemon.models.codec_model import CodeModel, full_precision, no_autocast
 from mnemon.nets.codec import Codec
 
 PRIOR_STD = 0.05
 
 
-class KanervaMachine(CodecModel):
+class KanervaMachine(CodeModel):
     """Encoder, Kanerva memory, decoder. Items are written, then addressed anew in the final memory.
 
     codec               made with head=False and encoding_dim = code_dim: encodings are what is written

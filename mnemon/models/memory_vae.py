@@ -17,7 +17,7 @@ from mnemon.core.episode import Codes
 from mnemon.core.protocol import Terms
 from mnemon.memories.base import LatentMemory
 from mnemon.memories.records import Written
-from mnemon.models.codec_model import CodecModel, full_precision, log_normal, no_autocast
+from mnemon.models.codec_model import CodeModel, full_precision, log_normal, no_autocast
 from mnemon.nets.codec import Codec
 
 PER_ITEM = ("code_kl", "address_kl")
@@ -53,7 +53,7 @@ class StochasticRegulariser:
         return Codes(t * codes.mean + (1 - t) * expected, codes.std)
 
 
-class MemoryVAE(CodecModel):
+class MemoryVAE(CodeModel):
     """Encoder + latent memory + decoder.
 
     memory       any `LatentMemory` over the codec's codes
@@ -66,6 +66,8 @@ class MemoryVAE(CodecModel):
                  maximum of the bound, so once the sweeps have converged this is the whole gradient, and before that it
                  still is the gradient of a valid bound. "through": also through the sweeps, whose early, symmetric
                  states make that part of the gradient large and nearly random
+    cue_weight   how far a read trusts the cue's own code: cue_weight mz + (1 - cue_weight) E[M'w + b]. At 0 it returns
+                 what the memory expects alone, and loses what the memory has no room for
     online_chunks  in `terms`, write the episode in this many consecutive pieces, each from where the one before
                  left the memory, every item keeping the address of its own piece (VBM, 3.1: online VB)
     """
@@ -80,6 +82,7 @@ class MemoryVAE(CodecModel):
         sampled_terms: bool = False,
         online_chunks: int | None = None,
         write_gradient: Literal["fixed", "through"] = "fixed",
+        cue_weight: float = 0.0,
     ) -> None:
         super().__init__(codec)
         if write_gradient not in ("fixed", "through"):
@@ -90,9 +93,13 @@ class MemoryVAE(CodecModel):
             )
         if online_chunks is not None:
             check_size("online_chunks", online_chunks)
+        if not 0 <= cue_weight < 1:
+            raise ValueError(
+                f"cue_weight: expected at least 0 and below 1, where the memory is not read, got {cue_weight}"
+            )
         self.memory, self.num_steps, self.regulariser = memory, num_steps, regulariser
         self.sampled_terms, self.online_chunks = sampled_terms, online_chunks
-        self.write_gradient = write_gradient
+        self.write_gradient, self.cue_weight = write_gradient, cue_weight
 
     def write(
         self,
@@ -105,8 +112,11 @@ class MemoryVAE(CodecModel):
         num_clusters: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Any:
+        """Encode the episode and run the sweeps. Of fewer items than clusters, it makes as many clusters as items."""
         self.codec.check("write", x)
         codes = self._codes(self._present(x, mask))
+        if num_clusters is None and prior is None:
+            num_clusters = self._clusters_for(codes, mask)
         with no_autocast(x):
             return self.memory.write(
                 codes,
@@ -163,7 +173,12 @@ class MemoryVAE(CodecModel):
     ) -> Written:
         subset = self._subset(mask, write_mask)
         written = self.memory.write(
-            codes, mask=subset, num_steps=self.num_steps, graphs=self._graphs, generator=generator
+            codes,
+            mask=subset,
+            num_steps=self.num_steps,
+            num_clusters=self._clusters_for(codes, subset),
+            graphs=self._graphs,
+            generator=generator,
         )
         # items that were not written have no address yet: all are addressed anew
         address = written.address if write_mask is None else None
@@ -189,10 +204,25 @@ class MemoryVAE(CodecModel):
             if before is not None and present is not None:  # short episodes may have nothing left for a later piece
                 empty = ~present.any(-1)
                 present = present | empty[..., None]
-            written = self.memory.write(some, prior=before, mask=present, num_steps=self.num_steps, generator=generator)
+            written = self.memory.write(
+                some,
+                prior=before,
+                mask=present,
+                num_steps=self.num_steps,
+                num_clusters=self._clusters_for(some, present) if before is None else None,
+                generator=generator,
+            )
             state = written.state if empty is None else _where(empty, before, written.state)
             pieces.append(Written(state, written.address))
         return pieces
+
+    def _clusters_for(self, codes: Codes, mask: Tensor | None) -> int | None:
+        """How many clusters the shortest episode can fill, if it cannot fill them all."""
+        num_clusters = getattr(self.memory, "num_clusters", 0)
+        if not num_clusters or (mask is None and codes.mean.shape[-2] >= num_clusters):
+            return None
+        items = codes.mean.shape[-2] if mask is None else int(mask.sum(-1).min())
+        return items if 0 < items < num_clusters else None
 
     def _codes(self, x: Tensor) -> Codes:
         return self.codec.encode(x).map(full_precision)
@@ -205,10 +235,13 @@ class MemoryVAE(CodecModel):
         codes = self._codes(cue)
         with no_autocast(cue):
             if generator is None:
-                return self.memory.recall(state, codes)
+                return self._trusting(codes, self.memory.recall(state, codes))
             drawn = self.memory.explain(state, codes, generator=generator)
         noise = torch.randn(drawn.mean.shape, dtype=drawn.mean.dtype, device=drawn.mean.device, generator=generator)
-        return drawn.mean + drawn.variance.sqrt() * noise
+        return self._trusting(codes, drawn.mean) + drawn.variance.sqrt() * noise
+
+    def _trusting(self, codes: Codes, expected: Tensor) -> Tensor:
+        return self.cue_weight * codes.mean + (1 - self.cue_weight) * expected if self.cue_weight else expected
 
     def _mean_code(self, state: Any) -> Tensor:
         return self.memory._mean_code(state)

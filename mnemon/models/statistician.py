@@ -18,7 +18,7 @@ from mnemon.core.protocol import Terms
 from mnemon.core.state import State, rank
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.frames import Frames
-from mnemon.models.codec_model import CodecModel, full_precision, log_normal
+from mnemon.models.codec_model import CodeModel, full_precision, log_normal
 from mnemon.nets.codec import Codec
 from mnemon.nets.conv import GaussianHead
 
@@ -36,7 +36,7 @@ class ContextState(State):
     count: Tensor = field(metadata=rank(0))
 
 
-class NeuralStatistician(CodecModel):
+class NeuralStatistician(CodeModel):
     """The basic neural statistician.
 
     codec        made with head=False: q(z | x, c) is this model's own

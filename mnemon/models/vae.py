@@ -12,7 +12,7 @@ from mnemon.core.protocol import Terms
 from mnemon.core.state import State, rank
 from mnemon.distributions.gaussian import DiagonalGaussian, standard_normal_like
 from mnemon.memories.frames import Frames
-from mnemon.models.codec_model import CodecModel, full_precision, log_normal
+from mnemon.models.codec_model import CodeModel, full_precision, log_normal
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class CountState(State):
     count: Tensor = field(metadata=rank(0))
 
 
-class VAE(CodecModel):
+class VAE(CodeModel):
     """p(z) = N(0, I), p(x | z); joint and conditional bound are the same."""
 
     def write(

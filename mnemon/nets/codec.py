@@ -1,7 +1,9 @@
-"""A codec: images to Gaussian codes and back. Bring your own encoder and decoder, or use the paper's."""
+"""A codec: images to Gaussian codes and back. Bring your own encoder and decoder, or use the papers'."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
@@ -10,18 +12,55 @@ from torch import Tensor, nn
 from mnemon.core.episode import Codes
 from mnemon.distributions.pixels import BernoulliPixels, GaussianPixels, LogisticMixturePixels, PixelLikelihood
 from mnemon.nets.conv import ConvDecoder, ConvEncoder, GaussianHead
+from mnemon.nets.mlp import LinearHead, MLPDecoder, MLPEncoder
+from mnemon.nets.pyramid import PyramidDecoder, PyramidEncoder
 
 LIKELIHOODS: dict[str, PixelLikelihood] = {
     "bernoulli": BernoulliPixels(),
     "gaussian": GaussianPixels(),
     "logistic_mixture": LogisticMixturePixels(),
 }
-Architecture = Literal["basic", "improved", "padded"]
+Architecture = Literal["basic", "improved", "padded", "pyramid", "mlp"]
 BLOCK = 2048
 """Images that go through a net at a time when it is only used."""
 
 
-class Codec(nn.Module):
+class ImageCodec(nn.Module, ABC):
+    """What every codec has, whatever its nets are given: an image shape, a code size, a likelihood of the pixels."""
+
+    code_var: float | None = None
+
+    def __init__(self, image_shape: tuple[int, ...], code_dim: int, likelihood: PixelLikelihood) -> None:
+        super().__init__()
+        self.image_shape, self.code_dim, self.likelihood = tuple(image_shape), code_dim, likelihood
+
+    @abstractmethod
+    def compile_nets(self) -> None:
+        """Compile the nets in place (torch.compile): names and values of the weights stay as they are."""
+
+    def check(self, where: str, x: Tensor) -> None:
+        """Refuse images of another shape, with the remedy."""
+        shape = ", ".join(map(str, self.image_shape))
+        if x.ndim <= len(self.image_shape) or tuple(x.shape[-len(self.image_shape) :]) != self.image_shape:
+            remedy = "add an item dimension" if tuple(x.shape) == self.image_shape else "resize the images to this size"
+            raise ValueError(f"{where}: expected x (*B, T, {shape}), got {tuple(x.shape)}; {remedy}")
+        if not x.is_floating_point():
+            raise ValueError(f"{where}: expected images as floats in [0, 1], got {x.dtype}; divide by 255")
+
+    def in_blocks(self, net: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """A net on many items, piece by piece where nothing is to be learned: large episodes fit into memory."""
+        if self.training or torch.is_grad_enabled() or len(x) <= BLOCK:
+            return net(x)
+        return torch.cat([net(part) for part in x.split(BLOCK)])
+
+
+def find_likelihood(name: str) -> PixelLikelihood:
+    if name not in LIKELIHOODS:
+        raise ValueError(f"likelihood: expected one of {', '.join(LIKELIHOODS)}, got {name!r}")
+    return LIKELIHOODS[name]
+
+
+class Codec(ImageCodec):
     """q(z | x) and p(x | z) for images of one shape, over any leading dimensions.
 
     encoder  maps (N, *X) to encodings (N, width)
@@ -44,10 +83,9 @@ class Codec(nn.Module):
         code_var: float | None = None,
         encoding_dim: int | None = None,
     ) -> None:
-        super().__init__()
-        self.image_shape, self.code_dim = tuple(image_shape), code_dim
+        super().__init__(image_shape, code_dim, likelihood)
         self.encoder, self.head, self.decoder = encoder, head, decoder
-        self.likelihood, self.code_var, self.encoding_dim = likelihood, code_var, encoding_dim
+        self.code_var, self.encoding_dim = code_var, encoding_dim
 
     @classmethod
     def convolutional(
@@ -63,51 +101,34 @@ class Codec(nn.Module):
         encoding_dim: int | None = None,
     ) -> Codec:
         """The VBM paper's nets, "basic" (F.1.1) or "improved" (F.2.1), or "padded": improved, but its encoder pads.
+        Or those of the VMA paper: "pyramid" (4.2), and "mlp" (4.1), whose layers have sizes of their own.
 
-        Encodings have size 2 code_dim by default.
+        Encodings have size 2 code_dim by default; those of the VMA paper's nets are their last hidden layer or map.
         """
-        if likelihood not in LIKELIHOODS:
-            raise ValueError(f"likelihood: expected one of {', '.join(LIKELIHOODS)}, got {likelihood!r}")
+        pixels = find_likelihood(likelihood)
         if architecture not in get_args(Architecture):
             raise ValueError(f"architecture: expected one of {', '.join(get_args(Architecture))}, got {architecture!r}")
-        improved, padding, pixels = architecture != "basic", int(architecture == "padded"), LIKELIHOODS[likelihood]
-        outputs = pixels.num_outputs(image_shape[0])
-        width = 2 * code_dim if encoding_dim is None else encoding_dim
+        # encoder, head, decoder: in this order a seed gives its fresh weights
+        encoder, width = _make_encoder(image_shape, code_dim, architecture, num_filters, encoding_dim)
         return cls(
             image_shape,
             code_dim,
-            encoder=ConvEncoder(image_shape, width, num_filters=num_filters, improved=improved, padding=padding),
-            head=GaussianHead(width, code_dim, improved=improved) if head else None,
-            decoder=ConvDecoder(image_shape, code_dim, outputs, num_filters=num_filters, improved=improved),
+            encoder=encoder,
+            head=_make_head(width, code_dim, architecture) if head else None,
+            decoder=_make_decoder(image_shape, code_dim, architecture, num_filters, pixels.num_outputs(image_shape[0])),
             likelihood=pixels,
             code_var=code_var,
             encoding_dim=width,
         )
 
     def compile_nets(self) -> None:
-        """Compile encoder and decoder in place (torch.compile): names and values of the weights stay as they are."""
         for net in (self.encoder, self.decoder):
             net.compile(dynamic=False)
-
-    def check(self, where: str, x: Tensor) -> None:
-        """Refuse images of another shape, with the remedy."""
-        shape = ", ".join(map(str, self.image_shape))
-        if x.ndim <= len(self.image_shape) or tuple(x.shape[-len(self.image_shape) :]) != self.image_shape:
-            remedy = "add an item dimension" if tuple(x.shape) == self.image_shape else "resize the images to this size"
-            raise ValueError(f"{where}: expected x (*B, T, {shape}), got {tuple(x.shape)}; {remedy}")
-        if not x.is_floating_point():
-            raise ValueError(f"{where}: expected images as floats in [0, 1], got {x.dtype}; divide by 255")
-
-    def _in_blocks(self, net: nn.Module, x: Tensor) -> Tensor:
-        """A net on many items, piece by piece where nothing is to be learned: large episodes fit into memory."""
-        if self.training or torch.is_grad_enabled() or len(x) <= BLOCK:
-            return net(x)
-        return torch.cat([net(part) for part in x.split(BLOCK)])
 
     def encodings(self, x: Tensor) -> Tensor:
         """Shapes: (*B, T, *X) -> (*B, T, width)"""
         leading = x.shape[: x.ndim - len(self.image_shape)]
-        return self._in_blocks(self.encoder, x.flatten(0, len(leading) - 1)).unflatten(0, leading)
+        return self.in_blocks(self.encoder, x.flatten(0, len(leading) - 1)).unflatten(0, leading)
 
     def encode(self, x: Tensor) -> Codes:
         """q(z | x). Shapes: (*B, T, *X) -> codes (*B, T, C)"""
@@ -123,7 +144,7 @@ class Codec(nn.Module):
     def decode(self, z: Tensor) -> Tensor:
         """Outputs of the likelihood, in float32 at least. Shapes: (*B, T, C) -> (*B, T, *outputs)"""
         leading = z.shape[:-1]
-        outputs = self._in_blocks(self.decoder, z.flatten(0, len(leading) - 1)).unflatten(0, leading)
+        outputs = self.in_blocks(self.decoder, z.flatten(0, len(leading) - 1)).unflatten(0, leading)
         return outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
 
     def log_prob(self, z: Tensor, x: Tensor) -> Tensor:
@@ -134,3 +155,34 @@ class Codec(nn.Module):
         """The mean image of each code, or with a generator a sample. Shapes: (*B, T, C) -> (*B, T, *X)"""
         outputs = self.decode(z)
         return self.likelihood.mean(outputs) if generator is None else self.likelihood.sample(outputs, generator)
+
+
+def _make_encoder(
+    image_shape: tuple[int, int, int], code_dim: int, architecture: str, num_filters: int, encoding_dim: int | None
+) -> tuple[nn.Module, int]:
+    """An encoder and the size of its encodings."""
+    if architecture == "pyramid":
+        pyramid = PyramidEncoder(image_shape, encoding_dim, num_filters=num_filters)
+        return pyramid, pyramid.width
+    if architecture == "mlp":
+        plain = MLPEncoder(image_shape, encoding_dim)
+        return plain, plain.width
+    width = 2 * code_dim if encoding_dim is None else encoding_dim
+    improved, padding = architecture != "basic", int(architecture == "padded")
+    return ConvEncoder(image_shape, width, num_filters=num_filters, improved=improved, padding=padding), width
+
+
+def _make_head(width: int, code_dim: int, architecture: str) -> nn.Module:
+    if architecture == "mlp":
+        return LinearHead(width, code_dim)
+    return GaussianHead(width, code_dim, improved=architecture in ("improved", "padded"))
+
+
+def _make_decoder(
+    image_shape: tuple[int, int, int], code_dim: int, architecture: str, num_filters: int, num_outputs: int
+) -> nn.Module:
+    if architecture == "pyramid":
+        return PyramidDecoder(image_shape, code_dim, num_outputs, num_filters=num_filters)
+    if architecture == "mlp":
+        return MLPDecoder(image_shape, code_dim, num_outputs)
+    return ConvDecoder(image_shape, code_dim, num_outputs, num_filters=num_filters, improved=architecture != "basic")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import tomllib
-import types
-import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from mnemon.memories.slots import Similarity
 from mnemon.nets.codec import Architecture
+from mnemon.objectives import EstimatorKind
+from mnemon.training.parsing import assign_setting, build_settings, read_value
+from mnemon.training.parsing import nearest as nearest
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,18 @@ class DataConfig:
     threshold: int = 127
     dequantise: bool = False
     validation: float = 0.1
-    episodes: Literal["iid", "classes", "ragged"] = "iid"
+    validation_groups: int | None = None
+    """Hold out this many whole groups (alphabets) instead, for data that have groups."""
+    episodes: Literal["iid", "classes", "ragged", "few_shot", "recall"] = "iid"
+    """few_shot: of each class some images are written and `targets` others scored. recall: all are written, and
+    `targets` of them scored."""
     episode_length: int = 64
     min_length: int = 1
     """Ragged episodes are between this and episode_length long."""
     num_classes: int = 8
-    """Classes in an episode of kind "classes"; each gives episode_length / num_classes items."""
+    """Classes in an episode of kind "classes" or "few_shot"; each gives episode_length / num_classes items."""
+    targets: int | None = None
+    """Scored items: of each class (few_shot; the others are written), or of the episode (recall)."""
     batch_size: int = 16
     duplicate: int = 1
     """Each batch is processed this often at once, with independent draws (VBM, table 2: 8 x 2)."""
@@ -78,9 +85,17 @@ class ModelConfig:
     sampled_terms: bool = False
     write_gradient: Literal["fixed", "through"] = "fixed"
     online_chunks: int | None = None
+    cue_weight: float = 0.0
     context_dim: int | None = None
     autoencoder_weight: float | None = None
     trainable_prior: bool = False
+    embedding_dim: int | None = None
+    similarity: Similarity | None = None
+    flat_prior: bool = False
+    content_dim: int | None = None
+    num_matching_steps: int | None = None
+    vary_items: bool = False
+    """In training, explain each target from a random part of the written items."""
     regulariser: RegulariserConfig | None = None
 
 
@@ -91,6 +106,9 @@ class ObjectiveConfig:
     conditional - memory_weight * memory_kl + recall_weight * log p(x | recall of a corrupted x).
     The defaults are the joint bound. `write_fraction` below 1 writes a random subset of each episode and
     scores all of it. `bound_weight` scales the bound's part; reported bounds are never weighted.
+
+    `estimator` says how the bound's gradient is estimated (see `mnemon.objectives.Estimator`), from how many samples
+    and at which temperature; absent, the model's own choice, and the number that it is used with (VIMCO: 4).
     """
 
     memory_weight: float = 1.0
@@ -99,6 +117,9 @@ class ObjectiveConfig:
     recall_weight: float = 0.0
     corruption: str = "salt_and_pepper"
     level: float = 0.1
+    estimator: EstimatorKind | None = None
+    num_samples: int | None = None
+    temperature: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -124,6 +145,9 @@ class TrainingConfig:
     beta1: float = 0.9
     beta2: float = 0.999
     weight_decay: float = 0.0
+    weight_decay_form: Literal["decoupled", "l2"] = "decoupled"
+    """As AdamW has it, or as the gradient of half its square norm, which Adam then scales. Learned contents of a memory
+    are left alone."""
     loss_unit: Literal["frame", "pixel"] = "frame"
     """Nats per frame, or per pixel and channel: what clip_norm and the optimiser's epsilon are measured against."""
     clip_norm: float | None = None
@@ -163,16 +187,19 @@ class Config:
             key, equals, text = setting.partition("=")
             if not equals:
                 raise ValueError(f"--set: expected key=value, got {setting!r}; for example training.seed=1")
-            _assign(values, key.strip(), _value(text.strip()))
+            assign_setting(values, key.strip(), read_value(text.strip()))
         return parse(values)
 
 
+TARGETED = ("few_shot", "recall")
+"""Kinds of episodes of which some items are scored."""
 SIZES = {
-    "data": ("episode_length", "min_length", "num_classes", "batch_size", "duplicate"),
+    "data": ("episode_length", "min_length", "num_classes", "batch_size", "duplicate", "validation_groups", "targets"),
     "model": (
         "num_filters", "code_dim", "num_slots", "num_clusters", "num_segments", "num_steps", "online_chunks",
-        "context_dim",
+        "context_dim", "embedding_dim", "content_dim", "num_matching_steps",
     ),
+    "objective": ("num_samples",),
     "training": ("log_every", "checkpoint_every", "validation_batches"),
 }  # fmt: skip
 """Settings that count something."""
@@ -180,7 +207,7 @@ SIZES = {
 
 def parse(values: Mapping[str, Any]) -> Config:
     """A configuration from nested dictionaries, as TOML and JSON give them."""
-    config: Config = _build(Config, values, "")
+    config: Config = build_settings(Config, values, "")
     if not config.stages:
         raise ValueError("stages: expected at least one stage, got none")
     for where, names in SIZES.items():
@@ -192,11 +219,29 @@ def parse(values: Mapping[str, Any]) -> Config:
         raise ValueError(
             f"objective.write_fraction: expected above 0, at most 1, got {config.objective.write_fraction}"
         )
+    _check_targets(config)
     for number, stage in enumerate(config.stages):
         for name in ("epochs", "patience", "kl_warmup"):
             if getattr(stage, name) < 0:
                 raise ValueError(f"stages.{number}.{name}: expected at least 0, got {getattr(stage, name)}")
     return config
+
+
+def _check_targets(config: Config) -> None:
+    data = config.data
+    if data.episodes not in TARGETED:
+        if data.targets is not None:
+            raise ValueError(
+                f"data.targets: episodes of kind {data.episodes} score every item; leave it out, or take "
+                f"{' or '.join(TARGETED)}"
+            )
+        return
+    if data.targets is None:
+        raise ValueError(f"data.targets: episodes of kind {data.episodes} need the number of items that are scored")
+    if config.objective.write_fraction < 1:
+        raise ValueError(
+            f"objective.write_fraction: episodes of kind {data.episodes} say themselves what is written; leave it out"
+        )
 
 
 def read_values(path: Path) -> dict[str, Any]:
@@ -209,82 +254,3 @@ def read_values(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"{path}: expected tables of settings, got a {type(values).__name__}")
     return values
-
-
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """The end of an error message: "; did you mean X?", or the choices."""
-    choices = list(choices)
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; expected one of {', '.join(sorted(choices))}"
-
-
-def _build(cls: Any, values: Any, where: str) -> Any:
-    """A dataclass from a dictionary, checking every key and value against its annotation."""
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{where}: expected a table of settings, got {values!r}")
-    hints = typing.get_type_hints(cls)
-    prefix = f"{where}." if where else ""
-    for key in values:
-        if key not in hints:
-            raise ValueError(f"unknown setting {prefix}{key}{nearest(key, hints)}")
-    built = {key: _convert(hints[key], value, prefix + key) for key, value in values.items()}
-    try:
-        return cls(**built)
-    except TypeError:
-        missing = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in built]
-        raise ValueError(f"{where or 'configuration'}: missing {', '.join(missing)}") from None
-
-
-def _convert(hint: Any, value: Any, where: str) -> Any:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        return _convert(next(a for a in arguments if a is not type(None)), value, where)
-    if origin is Literal:
-        if value not in arguments:
-            raise ValueError(f"{where}: got {value!r}{nearest(str(value), map(str, arguments))}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise ValueError(f"{where}: expected a list, got {value!r}")
-        return tuple(_convert(arguments[0], item, f"{where}.{i}") for i, item in enumerate(value))
-    if dataclasses.is_dataclass(hint):
-        return _build(hint, value, where)
-    accepted = (int, float) if hint is float else hint
-    if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
-        raise ValueError(f"{where}: expected {hint.__name__}, got {value!r}")
-    return hint(value)
-
-
-def _assign(values: Any, key: str, value: Any) -> None:
-    *path, last = key.split(".")
-    for depth, part in enumerate(path):
-        values = _step(values, part, ".".join(path[: depth + 1]))
-        if values is None:
-            raise ValueError(f"--set: {'.'.join(path[: depth + 1])} is not set in this experiment; set it as a whole")
-    if isinstance(values, list | tuple):
-        raise ValueError(f"--set: {key} names a stage; set one of its values, such as {key}.epochs")
-    if last not in values:
-        raise ValueError(f"unknown setting {key}{nearest(last, values)}")
-    values[last] = value
-
-
-def _step(values: Any, part: str, where: str) -> Any:
-    if isinstance(values, list | tuple):
-        if not part.isdigit() or int(part) >= len(values):
-            raise ValueError(f"--set: {where}: expected a number below {len(values)}, got {part!r}")
-        return values[int(part)]
-    if part not in values:
-        raise ValueError(f"unknown setting {where}{nearest(part, values)}")
-    return values[part]
-
-
-def _value(text: str) -> Any:
-    """A TOML value; a bare word is a string, "none" is nothing."""
-    if text.lower() == "none":
-        return None
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text

@@ -9,9 +9,16 @@ import torch
 from torch import Tensor
 
 from mnemon.data import catalog
-from mnemon.data.episodes import ClassEpisodes, EpisodeBatches, IidEpisodes, RaggedEpisodes
+from mnemon.data.episodes import (
+    ClassEpisodes,
+    EpisodeBatches,
+    EpisodeSampler,
+    IidEpisodes,
+    RaggedEpisodes,
+)
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
+from mnemon.data.targets import RecallEpisodes, TargetEpisodes
 from mnemon.training.config import DataConfig
 
 VALIDATION_SEED = 0
@@ -61,8 +68,7 @@ class TrainingData:
                 f"{self.config.episode_length}; hold out more, or take shorter episodes"
             )
         config = replace(self.config, batch_size=min(self.config.batch_size, fitting))
-        batches = sampler(config).epoch(self.held_out, seed=VALIDATION_SEED, epoch=0)
-        return EpisodeBatches(batches.index[:limit], None if batches.mask is None else batches.mask[:limit])
+        return sampler(config).epoch(self.held_out, seed=VALIDATION_SEED, epoch=0).first(limit)
 
     def check(self) -> None:
         """Raise where there are too few images for a batch of episodes, or for validation."""
@@ -80,7 +86,10 @@ def preprocessing_of(config: DataConfig) -> Preprocessing:
     return Preprocessing(config.binarise, config.threshold, config.dequantise)
 
 
-def sampler(config: DataConfig) -> IidEpisodes | ClassEpisodes | RaggedEpisodes:
+def sampler(config: DataConfig) -> EpisodeSampler:
+    targets = config.targets or 1
+    if config.episodes == "recall":
+        return RecallEpisodes(config.episode_length, targets, config.batch_size)
     if config.episodes == "iid":
         return IidEpisodes(config.episode_length, config.batch_size)
     if config.episodes == "ragged":
@@ -89,14 +98,25 @@ def sampler(config: DataConfig) -> IidEpisodes | ClassEpisodes | RaggedEpisodes:
         raise ValueError(
             f"data.num_classes: expected a divisor of episode_length {config.episode_length}, got {config.num_classes}"
         )
-    return ClassEpisodes(config.num_classes, config.episode_length // config.num_classes, config.batch_size)
+    per_class = config.episode_length // config.num_classes
+    if config.episodes == "classes":
+        return ClassEpisodes(config.num_classes, per_class, config.batch_size)
+    if targets >= per_class:
+        raise ValueError(
+            f"data.targets: expected fewer than the {per_class} images of a class (episode_length / num_classes), got "
+            f"{targets}; the others are written"
+        )
+    return TargetEpisodes(config.num_classes, per_class - targets, targets, config.batch_size)
 
 
 def split_validation(whole: ImageSet, config: DataConfig) -> tuple[ImageSet, ImageSet]:
-    """Random images; whole classes when episodes are made of classes, so that validation meets new ones."""
+    """Random images; whole classes when episodes are made of classes, so that validation meets new ones; whole groups
+    where these are asked for."""
+    if config.validation_groups is not None:
+        return whole.split_off_groups(config.validation_groups, seed=VALIDATION_SEED)
     if not 0 < config.validation < 1:
         raise ValueError(f"data.validation: expected a fraction between 0 and 1, got {config.validation}")
-    if config.episodes != "classes":
+    if config.episodes not in ("classes", "few_shot"):
         return whole.split_off(config.validation, seed=VALIDATION_SEED)
     if whole.labels is None:
         raise ValueError("data.episodes: episodes of classes need labels, and these images have none; use iid")
@@ -108,7 +128,7 @@ def split_validation(whole: ImageSet, config: DataConfig) -> tuple[ImageSet, Ima
 
 
 def join(sets: list[ImageSet]) -> ImageSet:
-    """Several data sets as one; their classes stay apart."""
+    """Several data sets as one; their classes and groups stay apart."""
     first = sets[0]
     if len(sets) == 1:
         return first
@@ -118,15 +138,21 @@ def join(sets: list[ImageSet]) -> ImageSet:
                 f"data.extra: expected images of shape {first.image_shape} as in {first.name}, "
                 f"got {other.image_shape} in {other.name}"
             )
-    labels: list[Tensor] = []
+    labels, groups = _numbered([s.labels for s in sets]), _numbered([s.groups for s in sets])
+    name = first.name if labels is None else "+".join(s.name for s in sets)
+    return ImageSet(torch.cat([s.images for s in sets]), labels, name, first.split, groups)
+
+
+def _numbered(parts: list[Tensor | None]) -> Tensor | None:
+    """The numbers of each part after those of the ones before; None if a part has none."""
+    numbers: list[Tensor] = []
     start = 0
-    for part in sets:
-        if part.labels is None:
-            return ImageSet(torch.cat([s.images for s in sets]), None, first.name, first.split)
-        labels.append(part.labels + start)
-        start += int(part.labels.max()) + 1
-    name = "+".join(s.name for s in sets)
-    return ImageSet(torch.cat([s.images for s in sets]), torch.cat(labels), name, first.split)
+    for part in parts:
+        if part is None:
+            return None
+        numbers.append(part + start)
+        start += int(part.max()) + 1
+    return torch.cat(numbers)
 
 
 def _place(images: Tensor, device: torch.device, wanted: bool) -> Tensor:

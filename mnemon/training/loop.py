@@ -27,7 +27,14 @@ from mnemon.training.metrics import Bar, Metrics
 from mnemon.training.objective import NAMES
 from mnemon.training.progress import Progress, Summary, blame_numbers, check_finite_values, check_finite_weights
 from mnemon.training.schedules import kl_weight, learning_rate
-from mnemon.training.setup import Fabric, TrainingStep, fresh_model, make_fabric, set_stage_regulariser
+from mnemon.training.setup import (
+    Fabric,
+    TrainingStep,
+    decayed_groups,
+    fresh_model,
+    make_fabric,
+    set_stage_regulariser,
+)
 from mnemon.training.statistics import NUM_BATCHES, averaging, batch_norms
 from mnemon.training.streams import EpisodeShard
 
@@ -204,8 +211,10 @@ class Trainer:
     ) -> tuple[Tensor, Tensor]:
         """This process's part of a batch, with random numbers that belong to its episodes."""
         index, mask = batches[batch]
+        roles = batches.roles(batch)
         if duplicate > 1:
             index, mask = index.repeat(duplicate, 1), None if mask is None else mask.repeat(duplicate, 1)
+            roles = roles.map(lambda places: places.repeat(duplicate, 1))
         device, world, rank = self.fabric.device, self.fabric.world_size, self.fabric.global_rank
         if len(index) % world:  # a validation batch that cannot be dealt out: every process takes all of it
             world, rank = 1, 0
@@ -214,10 +223,12 @@ class Trainer:
         generator = stream(self.config.training.seed, *purpose, device=device)
         images = self.images[index[mine].to(self.images.device)].to(device)
         mask = None if mask is None else mask[mine].to(device)
+        roles = roles.map(lambda places: places[mine].to(device))
+        inputs = (images, mask, generator, weight, roles.written, roles.scored)
         if world == 1:
-            return self.step_module(images, mask, generator, weight)
+            return self.step_module(*inputs)
         with EpisodeShard(generator, episodes, rank, world):
-            return self.step_module(images, mask, generator, weight)
+            return self.step_module(*inputs)
 
     def _flush(self) -> dict[str, float]:
         """Bring a window of step values over at once (one wait for the GPU), check and add them up."""
@@ -284,8 +295,9 @@ class Trainer:
 
     def _begin_optimiser(self) -> None:
         training = self.config.training
-        optimizer = torch.optim.AdamW(
-            self.step_module.parameters(),
+        kind = torch.optim.AdamW if training.weight_decay_form == "decoupled" else torch.optim.Adam
+        optimizer = kind(
+            decayed_groups(self.step_module, self.model),
             lr=self._stage.learning_rate,
             betas=(training.beta1, training.beta2),
             weight_decay=training.weight_decay,

@@ -9,13 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.core.protocol import Terms
 from mnemon.data.corruptions import corrupt
-from mnemon.models.codec_model import CodecModel
+from mnemon.models.codec_model import CodecModel, take_items
+from mnemon.objectives import Estimator
 from mnemon.training.config import ObjectiveConfig
 
 NAMES = ("loss", "reconstruction", "code_kl", "address_kl", "memory_kl", "recall", "auxiliary")
 """What every step reports; an absent part is 0. joint = reconstruction - code_kl - address_kl - memory_kl."""
+
+
+VIMCO_SAMPLES = 4
+"""VMA, 4."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,21 @@ class StepResult:
     values: Tensor
 
 
+def estimator_of(model: CodecModel, config: ObjectiveConfig) -> Estimator:
+    """The configured estimator, or the model's own choice; one that the model cannot be trained with is refused."""
+    kind = model.estimators[0] if config.estimator is None else config.estimator
+    if kind not in model.estimators:
+        raise ValueError(
+            f"objective.estimator: {type(model).__name__} is trained with {' or '.join(model.estimators)}, got {kind}"
+        )
+    if kind == "terms" and config.num_samples not in (None, 1):
+        raise ValueError(
+            f"objective.num_samples: the terms of the bound are those of one sample, got {config.num_samples}"
+        )
+    own = VIMCO_SAMPLES if kind.startswith("vimco") else 1
+    return Estimator(kind, own if config.num_samples is None else config.num_samples, config.temperature)  # type: ignore[arg-type]
+
+
 def training_loss(
     model: CodecModel,
     config: ObjectiveConfig,
@@ -33,22 +54,36 @@ def training_loss(
     mask: Tensor | None,
     generator: torch.Generator,
     kl_weight: float = 1.0,
+    roles: Roles = EVERY_ROLE,
 ) -> StepResult:
     """Negative objective of a batch of episodes, averaged over episodes, per frame. Shapes: x (B, T, *X)
 
-    kl_weight scales the KL terms in the loss (a warm-up); what is reported is never scaled.
+    kl_weight scales the KL terms in the loss (a warm-up); what is reported is never scaled. With several samples, the
+    loss is that of their bound, and the reported terms are means over them.
     """
     write_mask = None
     if config.write_fraction < 1:
         write_mask = _subset(x, mask, config.write_fraction, generator)
-    terms, state = model.terms_and_state(x, mask=mask, write_mask=write_mask, generator=generator)
-    parts = per_frame(terms)
-    kl = parts["code_kl"] + parts["address_kl"] + config.memory_weight * parts["memory_kl"]
-    objective = config.bound_weight * (parts["reconstruction"] - kl_weight * kl)
+    found = model.surrogate(
+        x,
+        estimator_of(model, config),
+        mask=mask,
+        write_mask=write_mask,
+        roles=roles,
+        kl_weight=kl_weight,
+        generator=generator,
+    )
+    parts = per_frame(found.terms)
+    if found.value is None:
+        kl = parts["code_kl"] + parts["address_kl"] + config.memory_weight * parts["memory_kl"]
+        objective = config.bound_weight * (parts["reconstruction"] - kl_weight * kl)
+    else:
+        whole = _mean_per_frame(found.value, found.terms.counts)
+        objective = config.bound_weight * (whole - kl_weight * config.memory_weight * parts["memory_kl"])
     zero = torch.zeros((), dtype=objective.dtype, device=objective.device)
     recall = auxiliary = zero
     if config.recall_weight > 0:
-        recall = _recall(model, config, state, x, mask, generator)
+        recall = _recall(model, config, found.state, x, mask, generator, roles.scored)
         objective = objective + config.recall_weight * recall
     extra = model.auxiliary(x, mask=mask)
     if extra is not None:
@@ -90,10 +125,23 @@ def _subset(x: Tensor, mask: Tensor | None, fraction: float, generator: torch.Ge
     return (rank < wanted) & present
 
 
+def _mean_per_frame(values: Tensor, counts: Tensor | None) -> Tensor:
+    """Per frame, averaged over episodes. Shapes: (*B, T) both -> ()"""
+    return values.mean() if counts is None else ((values * counts).sum(-1) / counts.sum(-1)).mean()
+
+
 def _recall(
-    model: CodecModel, config: ObjectiveConfig, state: Any, x: Tensor, mask: Tensor | None, generator: torch.Generator
+    model: CodecModel,
+    config: ObjectiveConfig,
+    state: Any,
+    x: Tensor,
+    mask: Tensor | None,
+    generator: torch.Generator,
+    scored: Tensor | None,
 ) -> Tensor:
     """log p(x | what the memory recalls of a corrupted x), per frame: one read, erased pixels being 0 in the cue."""
+    if scored is not None:
+        x, mask = take_items(x, scored), None if mask is None else mask.gather(-1, scored)
     cue, _ = corrupt(config.corruption, x, config.level, generator)
     values = model.recall_log_prob(state, cue, x)
-    return values.mean() if mask is None else ((values * mask).sum(-1) / mask.sum(-1)).mean()
+    return _mean_per_frame(values, mask)

@@ -8,17 +8,19 @@ import math
 import os
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mnemon.core.episode import Roles
 from mnemon.core.random import stream
 from mnemon.models import MemoryVAE
 from mnemon.models.codec_model import CodecModel
 from mnemon.registry import build_model, set_regulariser
 from mnemon.training.config import Config, StageConfig, nearest
 from mnemon.training.data import TrainingData
-from mnemon.training.objective import training_loss
+from mnemon.training.objective import estimator_of, training_loss
 
 try:
     from lightning.fabric import Fabric
@@ -40,10 +42,16 @@ class TrainingStep(nn.Module):
         self._loss_scale = 1.0 if config.training.loss_unit == "frame" else 1 / math.prod(data.image_shape)
 
     def forward(
-        self, images: Tensor, mask: Tensor | None, generator: torch.Generator, kl_weight: float
+        self,
+        images: Tensor,
+        mask: Tensor | None,
+        generator: torch.Generator,
+        kl_weight: float,
+        written: Tensor | None,
+        scored: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         x = self._prepare(images, generator).to(next(self.parameters()).dtype)
-        result = training_loss(self.model, self.objective, x, mask, generator, kl_weight)
+        result = training_loss(self.model, self.objective, x, mask, generator, kl_weight, Roles(written, scored))
         return self._loss_scale * result.loss, result.values
 
 
@@ -106,6 +114,7 @@ def fresh_model(config: Config) -> CodecModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(config.training.seed, FRESH_WEIGHTS).initial_seed())
         model = build_model(config.model)
+    estimator_of(model, config.objective)
     for stage in config.stages:  # a stage that does not fit is found now, not when its turn comes
         set_stage_regulariser(model, config, stage)
     return model
@@ -118,3 +127,12 @@ def set_stage_regulariser(model: CodecModel, config: Config, stage: StageConfig)
         set_regulariser(model, regulariser)
     elif isinstance(model, MemoryVAE):
         model.regulariser = None
+
+
+def decayed_groups(module: nn.Module, model: CodecModel) -> list[dict[str, Any]]:
+    """The parameters for an optimiser: those that weight decay applies to, and those that it leaves alone."""
+    kept = {id(parameter) for name, parameter in model.named_parameters() if name in model.undecayed}
+    groups: list[dict[str, Any]] = [{"params": [p for p in module.parameters() if id(p) not in kept]}]
+    if kept:
+        groups.append({"params": [p for p in module.parameters() if id(p) in kept], "weight_decay": 0.0})
+    return groups

@@ -54,14 +54,14 @@ def write_cifar(root, monkeypatch):
     return entries, test
 
 
-def write_omniglot(root, monkeypatch):
+def write_omniglot(root, monkeypatch, evaluation=("Zeta", "Alpha")):
     """Two alphabets of two characters, three drawings each; file numbers run against the order of the names."""
     from torchvision.datasets import Omniglot
 
     sums, drawn = {}, {}
-    for part, first in (("images_background", 1), ("images_evaluation", 965)):
-        number = first
-        for alphabet in ("Zeta", "Alpha"):
+    parts = (("images_background", 1, ("Zeta", "Alpha")), ("images_evaluation", 965, evaluation))
+    for part, number, alphabets in parts:
+        for alphabet in alphabets:
             for character in ("character01", "character02"):
                 folder = root / "omniglot-py" / part / alphabet / character
                 folder.mkdir(parents=True)

@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 
 from mnemon.data import catalog, glyphs
+from mnemon.data.archives import from_npz
 from mnemon.data.catalog import CATALOG, describe, load
-from mnemon.data.images import from_npz
-from mnemon.data.torchvision_sets import area_average
+from mnemon.data.torchvision_sets import OMNIGLOT_TEST, area_average, max_pool
 from tests.data.small_sets import md5, noise, write_celeba, write_cifar, write_idx, write_omniglot
 
 
@@ -62,9 +62,31 @@ class TestTorchvisionSets:
             assert abs(float(data.images[row].float().mean()) - ink.mean()) < 0.3, key
             corner = ink[:3, :3].sum() + 0.75 * (ink[3, :3].sum() + ink[:3, 3].sum()) + 0.75**2 * ink[3, 3]
             assert data.images[row, 0, 0, 0] == int(corner / 3.75**2 + 0.5)
+        assert data.groups.tolist() == [1] * 6 + [0] * 6  # Alpha before Zeta
         both = load("omniglot", "all", root=tmp_path)
         assert both.num_classes == 8
         assert both.labels.max() == 7
+        assert both.groups.tolist() == [1] * 6 + [0] * 6 + [3] * 6 + [2] * 6
+        assert torch.equal(load("omniglot", "train", root=tmp_path).groups, data.groups)  # as stored
+
+    def test_omniglot26(self, tmp_path, monkeypatch):
+        drawn = write_omniglot(tmp_path, monkeypatch, evaluation=("Tibetan", "Alpha"))
+        train, test = (load("omniglot26", split, root=tmp_path) for split in ("train", "test"))
+        assert train.image_shape == test.image_shape == (1, 26, 26)
+        assert train.labels.tolist() == [at // 3 for at in range(18)]  # all of background, and Alpha of evaluation
+        assert train.groups.tolist() == [1] * 6 + [0] * 6 + [0] * 6
+        assert test.labels.tolist() == [0, 0, 0, 1, 1, 1]
+        assert test.groups.tolist() == [0] * 6
+        for row, key in enumerate(key for key in sorted(drawn) if key[0] in (965, 966)):
+            for i, j in np.ndindex(26, 26):
+                inked = any(drawn[key][4 * i + a, 4 * j + b] for a in range(4) for b in range(4))
+                assert test.images[row, 0, i, j] == 255 * inked
+        assert load("omniglot26", "all", root=tmp_path).num_groups == 3
+
+    def test_omniglot26_without_its_test_alphabets(self, tmp_path, monkeypatch):
+        write_omniglot(tmp_path, monkeypatch)
+        with pytest.raises(ValueError, match=rf"expected drawings of {OMNIGLOT_TEST[0]}, .*found none"):
+            load("omniglot26", "test", root=tmp_path)
 
     def test_celeba(self, tmp_path, monkeypatch):
         write_celeba(tmp_path, monkeypatch)
@@ -115,6 +137,16 @@ class TestAreaAverage:
 
     def test_constant_stays(self):
         assert (area_average(torch.full((1, 105, 105), 201, dtype=torch.uint8), 28) == 201).all()
+
+
+class TestMaxPool:
+    def test_against_loops(self):
+        images = torch.from_numpy(noise(3, 11, 9))
+        pooled = max_pool(images, 4)
+        assert pooled.shape == (3, 2, 2)  # three rows and a column are dropped
+        for n, i, j in np.ndindex(3, 2, 2):
+            cell = [int(images[n, 4 * i + a, 4 * j + b]) for a in range(4) for b in range(4)]
+            assert pooled[n, i, j] == max(cell)
 
 
 class TestEmbedded:

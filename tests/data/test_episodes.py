@@ -3,8 +3,15 @@ import time
 import pytest
 import torch
 
-from mnemon.data.episodes import ClassEpisodes, IidEpisodes, RaggedEpisodes, _draw_distinct, novelty_episodes
+from mnemon.data.episodes import (
+    ClassEpisodes,
+    IidEpisodes,
+    RaggedEpisodes,
+    draw_distinct,
+    novelty_episodes,
+)
 from mnemon.data.images import ImageSet
+from mnemon.data.targets import RecallEpisodes, TargetEpisodes
 
 
 def labelled(*sizes, shuffle=True):
@@ -14,7 +21,13 @@ def labelled(*sizes, shuffle=True):
     return ImageSet(torch.zeros(len(labels), 1, 1, 1, dtype=torch.uint8), labels)
 
 
-SAMPLERS = [IidEpisodes(5, 4), RaggedEpisodes(2, 5, 4), ClassEpisodes(2, 3, 4)]
+SAMPLERS = [
+    IidEpisodes(5, 4),
+    RaggedEpisodes(2, 5, 4),
+    ClassEpisodes(2, 3, 4),
+    TargetEpisodes(2, 2, 1, 4),
+    RecallEpisodes(5, 3, 4),
+]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: type(s).__name__)
@@ -111,7 +124,53 @@ class TestClasses:
             ClassEpisodes(0, 1, 1)
 
 
-@pytest.mark.parametrize("sampler", [IidEpisodes(10, 4), RaggedEpisodes(1, 10, 4)])
+class TestRoles:
+    def test_all_items_have_both_unless_it_is_said(self):
+        roles = IidEpisodes(5, 4).epoch(labelled(103), seed=0, epoch=0).roles(0)
+        assert roles.written is None
+        assert roles.scored is None
+
+    def test_few_shot_memory_and_targets_are_different_images_of_the_same_classes(self):
+        data = labelled(30, 40, 33)
+        sampler = TargetEpisodes(2, 3, 2, 4, batches_per_epoch=6)
+        batches = sampler.epoch(data, seed=0, epoch=0)
+        assert batches.index.shape == (6, 4, 10)
+        for number in range(6):
+            index, _ = batches[number]
+            roles = batches.roles(number)
+            written, scored = index.gather(1, roles.written), index.gather(1, roles.scored)
+            assert written.shape == (4, 6)
+            assert scored.shape == (4, 4)
+            assert torch.cat((written, scored), 1).sort(1).values.equal(index.sort(1).values)
+            assert all(len(set(row.tolist())) == 10 for row in index)
+            of_class = data.labels[written].view(4, 2, 3)
+            assert (of_class == of_class[..., :1]).all()
+            assert (data.labels[scored].view(4, 2, 2) == of_class[..., :2]).all()
+            assert roles.write_mask(index.shape).sum() == 24
+
+    def test_what_is_recalled_was_written(self):
+        batches = RecallEpisodes(7, 5, 4).epoch(labelled(103), seed=0, epoch=0)
+        roles = batches.roles(1)
+        assert roles.written is None
+        assert roles.scored.shape == (4, 5)
+        assert ((roles.scored >= 0) & (roles.scored < 7)).all()
+        assert all(len(set(row.tolist())) == 5 for row in roles.scored)
+        assert not batches.scored[0].equal(batches.scored[1])
+
+    def test_the_first_batches_keep_their_roles(self):
+        batches = RecallEpisodes(7, 5, 4).epoch(labelled(103), seed=0, epoch=0)
+        assert len(batches.first(2)) == 2
+        assert batches.first(2).roles(1).scored.equal(batches.roles(1).scored)
+        assert len(batches.first(None)) == len(batches)
+
+    def test_messages(self):
+        with pytest.raises(ValueError, match="at most the episode's 4 items, got 5; they are drawn"):
+            RecallEpisodes(4, 5, 1)
+        with pytest.raises(ValueError, match="shots"):
+            TargetEpisodes(2, 0, 1, 1)
+
+
+@pytest.mark.parametrize("sampler", [IidEpisodes(10, 4), RaggedEpisodes(1, 10, 4), RecallEpisodes(10, 2, 4)])
 def test_too_few_items(sampler):
     with pytest.raises(ValueError, match=r"4 \* 10 = 40 images for one batch, got 39; take smaller"):
         sampler.epoch(labelled(39), seed=0, epoch=0)
@@ -123,12 +182,12 @@ def test_lengths_in_order():
 
 
 def test_distinct_draws_are_uniform_over_ordered_choices():
-    draws = _draw_distinct(torch.full((60000,), 4), 2, torch.Generator().manual_seed(0))
+    draws = draw_distinct(torch.full((60000,), 4), 2, torch.Generator().manual_seed(0))
     assert (draws[:, 0] != draws[:, 1]).all()
     frequency = torch.bincount(draws[:, 0] * 4 + draws[:, 1], minlength=16).view(4, 4) / len(draws)
     expected = (1 - torch.eye(4)) / 12
     assert (frequency - expected).abs().max() < 5 * (1 / 12 / len(draws)) ** 0.5
-    whole = _draw_distinct(torch.tensor([3, 3]), 3, torch.Generator().manual_seed(0))
+    whole = draw_distinct(torch.tensor([3, 3]), 3, torch.Generator().manual_seed(0))
     assert whole.sort(-1).values.tolist() == [[0, 1, 2]] * 2
 
 

@@ -1,3 +1,4 @@
+import dataclasses
 from collections import Counter
 
 import numpy as np
@@ -7,7 +8,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 from mnemon.core.random import stream
-from mnemon.data.images import ImageSet, from_dataset, from_files, from_folder, from_npz
+from mnemon.data.archives import from_npz, store
+from mnemon.data.images import ImageSet, from_dataset, from_files, from_folder
 
 
 @pytest.fixture
@@ -124,6 +126,55 @@ class TestNpz:
         np.save(tmp_path / "one.npy", np.zeros(3))
         with pytest.raises(ValueError, match="npy"):
             from_npz(tmp_path / "one.npy")
+
+
+class TestGroups:
+    @pytest.fixture
+    def grouped(self, numbered):
+        """Classes 0 to 4; the odd ones are of group 7, the even ones of group 3, class 4 of group 5."""
+        return dataclasses.replace(numbered, groups=torch.tensor([3, 7, 3, 7, 5])[numbered.labels])
+
+    def test_they_go_where_the_images_go(self, grouped):
+        assert grouped.num_groups == 3
+        assert "5 classes in 3 groups" in repr(grouped)
+        some = grouped.subset([4, 1, 2])
+        assert some.groups.tolist() == [5, 7, 3]
+        assert grouped.of_classes([1, 3]).num_groups == 1
+        assert grouped.to("cpu").groups.equal(grouped.groups)
+
+    @pytest.mark.parametrize("number", [1, 2])
+    def test_whole_groups_are_split_off(self, grouped, number):
+        for seed in range(5):
+            rest, part = grouped.split_off_groups(number, seed=seed)
+            assert set(rest.groups.tolist()).isdisjoint(part.groups.tolist())
+            assert (rest.num_groups, part.num_groups) == (3 - number, number)
+            values = torch.cat([rest.images, part.images])[:, 0, 0, 0]
+            assert values.sort().values.tolist() == list(range(100))
+            assert torch.equal(part.images, grouped.split_off_groups(number, seed=seed)[1].images)
+        drawn = {tuple(grouped.split_off_groups(number, seed=seed)[1].groups.unique().tolist()) for seed in range(30)}
+        assert len(drawn) == 3  # every choice occurs
+
+    def test_stored_and_read_again(self, grouped, tmp_path):
+        grouped = dataclasses.replace(grouped, images=grouped.images[..., :2].contiguous())
+        store(grouped, tmp_path / "some.npz")
+        again = from_npz(tmp_path / "some.npz")
+        for name in ("images", "labels", "groups"):
+            assert torch.equal(getattr(again, name), getattr(grouped, name))
+        store(dataclasses.replace(grouped, labels=None), tmp_path / "some.npz")
+        assert from_npz(tmp_path / "some.npz").labels is None
+        assert from_npz(tmp_path / "some.npz").num_groups == 3
+
+    def test_messages(self, grouped, numbered, tmp_path):
+        with pytest.raises(ValueError, match=r"images has none; an .npz carries them as an array `groups`"):
+            numbered.split_off_groups(1)
+        for number in (0, 3):
+            with pytest.raises(ValueError, match=f"one of the 3 groups of images, got {number}"):
+                grouped.split_off_groups(number)
+        with pytest.raises(ValueError, match=r"int64 groups \(100,\), one per image, got torch.int64 \(99,\)"):
+            dataclasses.replace(numbered, groups=grouped.groups[1:])
+        np.savez(tmp_path / "bad.npz", images=np.zeros((2, 4, 4), np.uint8), groups=np.zeros(2))
+        with pytest.raises(ValueError, match=r"2 whole numbers as groups .* got float64"):
+            from_npz(tmp_path / "bad.npz")
 
 
 class TestFolder:

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from mnemon.data.preprocess import Preprocessing
-from mnemon.evaluation.experiments import PARTS, Evaluation
+from mnemon.evaluation.experiments import Evaluation
 from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, scored_groups
 from mnemon.evaluation.novelty import auroc, memory_gain, novelty
+from mnemon.evaluation.parts import PARTS
 from mnemon.evaluation.pictures import draw_all, with_neighbours
 from mnemon.evaluation.recall import recall_errors
 from mnemon.evaluation.results import KEYS
@@ -102,7 +103,9 @@ def test_every_part_gives_records_for_every_model(kind):
     settings = config()
     base = dataclasses.replace(settings.model, num_slots=None, num_clusters=None, num_steps=None)
     settings = dataclasses.replace(settings, model=dataclasses.replace(base, kind=kind, **KINDS[kind]))
-    evaluation = Evaluation.of(model_of(settings), settings, patterns(), command="a command", updates=7)
+    evaluation = Evaluation.of(
+        model_of(settings), settings, patterns(), command="a command", updates=7, num_samples=2, num_episodes=4
+    )
     for name, part in PARTS.items():
         records = list(part(evaluation))
         assert records or name == "resize"
@@ -118,7 +121,13 @@ def test_every_part_gives_records_for_every_model(kind):
 def test_pictures(tmp_path):
     model, test = model_of(config()), patterns()
     files = draw_all(model, test, tmp_path, length=12, num_clusters=3)
-    assert [file.name for file in files] == ["episode.png", "samples.png", "iterative.png", "memory.png"]
+    assert [file.name for file in files] == [
+        "episode.png",
+        "samples.png",
+        "iterative.png",
+        "one_shot.png",
+        "memory.png",
+    ]
     assert all(file.stat().st_size > 500 for file in files)
 
 

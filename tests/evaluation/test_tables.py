@@ -2,6 +2,7 @@
 
 import json
 
+from mnemon.evaluation.cells import Cell
 from mnemon.evaluation.results import result
 from mnemon.evaluation.tables import read_results, results_page
 
@@ -41,6 +42,37 @@ def test_every_number_is_on_the_page(tmp_path):
     assert page.count("## ") == 6
     rows = [line for line in page.splitlines() if line.startswith("|")]
     assert all(line.count("|") > 3 for line in rows)
+
+
+FEWSHOT = [
+    *(record(metric="bound", bound="conditional", scored="same_class", data="omniglot", num_samples=1000, value=value,
+             note=Cell(classes, examples).note("table"), paper_value=paper)
+      for classes, examples, value, paper in ((1, 1, -85.25, -86.5), (1, 5, -75.25, None), (4, 1, -88.75, -87.5))),
+    record(metric="bound", bound="conditional", value=-70.5, note=Cell(8, 4).note("scaling")),
+    record(metric="short_of_optimal", value=0.375, note=Cell(8, 4).note("scaling")),
+    record(metric="address_kl", value=3.25, note=Cell(8, 4).note("breakdown")),
+    record(metric="accuracy", value=0.921, interval=0.004, paper_value=0.91,
+           note="5-way 1-shot, 9 episodes; by address"),
+    record(metric="accuracy", value=0.855, interval=0.004, note="5-way 1-shot, 9 episodes; by likelihood"),
+    record(metric="accuracy", value=0.611, interval=0.004, note="20-way 1-shot, 9 episodes; by pixels",
+           model="pixel nearest neighbour"),
+    record(metric="bound", bound="prior", value=-90.875, num_samples=5000, note="nothing written; 9 images"),
+]  # fmt: skip
+
+
+def test_fewshot_numbers_have_their_own_tables():
+    page = results_page([*RECORDS, *FEWSHOT])
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
+    experiment = "vbm-table2-vae"
+    assert [experiment, "omniglot", "1000", "1", "-85.2 ± 0.5 (-86.5)", "-75.2 ± 0.5"] in rows
+    assert [experiment, "omniglot", "1000", "4", "-88.8 ± 0.5 (-87.5)", ""] in rows
+    assert [experiment, "cifar10", "1", "8", "4", "-70.5 ± 0.5", "0.38 ± 0.50"] in rows
+    assert [experiment, "cifar10", "vae", "address", "0.921 ± 0.004 (0.91)", ""] in rows
+    assert [experiment, "cifar10", "vae", "likelihood", "0.855 ± 0.004", ""] in rows
+    assert [experiment, "cifar10", "pixel nearest neighbour", "pixels", "", "0.611 ± 0.004"] in rows
+    assert [experiment, "vae", "cifar10", "5000", "-90.88 ± 0.50"] in rows
+    bounds = next(row for row in rows if "3400.0 ± 0.5" in row)
+    assert "3401.5 ± 0.5" in bounds  # the conditional bound is still that of written frames
 
 
 def test_resized_memories_are_listed_by_data():

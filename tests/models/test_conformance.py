@@ -14,8 +14,20 @@ from mnemon import (
     TreeMemory,
 )
 from mnemon.memories.records import Written
-from mnemon.models import VAE, KanervaMachine, MemoryVAE, NeuralStatistician, StochasticRegulariser
+from mnemon.models import (
+    VAE,
+    AddressingModel,
+    KanervaMachine,
+    MatchingModel,
+    MemoryVAE,
+    NeuralStatistician,
+    SoftAttentionModel,
+    StochasticRegulariser,
+)
 from mnemon.nets.codec import Codec
+from mnemon.nets.conditional import ConditionalCodec, embedding_net
+from mnemon.nets.matching import matching_nets
+from mnemon.nets.mlp import mlp
 
 SHAPE, C = (1, 22, 24), 6
 
@@ -23,6 +35,29 @@ SHAPE, C = (1, 22, 24), 6
 def codec(likelihood="bernoulli", **options):
     torch.manual_seed(0)
     return Codec.convolutional(SHAPE, C, num_filters=8, likelihood=likelihood, **options).double().eval()
+
+
+def addressing(architecture="pyramid", **options):
+    torch.manual_seed(0)
+    nets = ConditionalCodec.of(SHAPE, C, architecture=architecture, num_filters=8)
+    embeddings = [embedding_net(SHAPE, 5, architecture=architecture, num_filters=8) for _ in range(2)]
+    return AddressingModel(nets, *embeddings, 5, **options).double().eval()
+
+
+def soft_attention(architecture="pyramid"):
+    torch.manual_seed(0)
+    unconditioned = {"conditional_prior": False, "conditional_posterior": False}
+    nets = ConditionalCodec.of(SHAPE, C, architecture=architecture, num_filters=8, **unconditioned)
+    items = embedding_net(SHAPE, 5, architecture=architecture, num_filters=8)
+    return SoftAttentionModel(nets, items, mlp((C, 7, 5))).double().eval()
+
+
+def matching(architecture="pyramid", **options):
+    torch.manual_seed(0)
+    nets = {"architecture": architecture, "num_filters": 8}
+    codec, values = matching_nets(SHAPE, C, 5, **nets)
+    embeddings = [embedding_net(SHAPE, 5, **nets) for _ in range(2)]
+    return MatchingModel(codec, embeddings[0], values, embeddings[1], mlp((C, 7, 5)), 5, **options).double().eval()
 
 
 MODELS = {
@@ -39,10 +74,26 @@ MODELS = {
     "kanerva_machine": lambda: (
         KanervaMachine(codec(head=False, encoding_dim=C), KanervaMemory(C, 3, 0.5)).double().eval()
     ),
+    "addressing": addressing,
+    "addressing_mlp": lambda: addressing("mlp", similarity="cosine"),
+    "soft_attention": soft_attention,
+    "matching": matching,
+    "matching_mlp": lambda: matching("mlp", similarity="inner", num_matching_steps=1),
+    "vae_pyramid": lambda: VAE(codec(architecture="pyramid")),
+    "vae_mlp": lambda: VAE(codec(architecture="mlp")),
 }
-ORDERED = dict.fromkeys(("kanerva", "kanerva_machine"), "each write changes the next address")
-NO_SUBSETS = {"vae": "nothing is written", "online": "its chunks write every item"}
-ALL_DRAWN = {"vae", "statistician", "kanerva_machine"}  # no code or memory is integrated in closed form
+MATCHING = ("matching", "matching_mlp")
+SLOTS = ("addressing", "addressing_mlp", "soft_attention", *MATCHING)
+VAES = ("vae", "vae_pyramid", "vae_mlp")
+ORDERED = {
+    **dict.fromkeys(("kanerva", "kanerva_machine"), "each write changes the next address"),
+    **dict.fromkeys(SLOTS, "slots stand in the order of writing; what is scored does not depend on it (see below)"),
+}
+NO_PRIOR = dict.fromkeys(
+    set(SLOTS) - set(MATCHING), "a memory of stored items is nothing before the first write, and says so"
+)
+NO_SUBSETS = {**dict.fromkeys(VAES, "nothing is written"), "online": "its chunks write every item"}
+ALL_DRAWN = {*VAES, *SLOTS, "statistician", "kanerva_machine"}  # no code or memory is integrated in closed form
 
 
 def models(*without):
@@ -56,6 +107,11 @@ def images(*shape, seed=0):
 
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def bound_of(terms):
+    """Stored items have no posterior, so there is no joint bound."""
+    return terms.conditional if terms.memory_kl is None else terms.joint
 
 
 def assert_equal(left: State, right: State, tol=1e-9):
@@ -80,10 +136,13 @@ def test_shapes(name, batch):
     assert model.log_likelihood(state, cue).kind == "elbo"
     terms = model.terms(x)
     assert terms.reconstruction.shape == terms.code_kl.shape == terms.address_kl.shape == (*batch, 5)
-    assert terms.joint.shape == terms.conditional.shape == batch
+    assert bound_of(terms).shape == terms.conditional.shape == batch
+    if name in SLOTS:
+        with pytest.raises(ValueError, match=r"use \.conditional"):
+            terms.joint
 
 
-@models("vae")
+@models(*VAES)
 def test_batch_equals_loop(name):
     model, x = MODELS[name](), images(3, 5)
     init = model.write(x, generator=seeded())
@@ -153,14 +212,19 @@ def test_writing_a_subset_scores_all(name):
     terms = model.terms(x, write_mask=write_mask, generator=seeded())
     assert terms.reconstruction.shape == (6,)
     whole = model.terms(x, generator=seeded())
-    assert terms.memory_kl != whole.memory_kl
+    if terms.memory_kl is None:
+        assert not torch.equal(terms.reconstruction, whole.reconstruction)
+    else:
+        assert terms.memory_kl != whole.memory_kl
     mask = torch.tensor([True] * 5 + [False])  # an item that is absent is not written, whatever the subset says
     every = torch.ones(6, dtype=torch.bool)
     left = model.terms(x, mask=mask, write_mask=every, generator=seeded())
-    torch.testing.assert_close(left.memory_kl, model.terms(x, mask=mask, generator=seeded()).memory_kl)
+    right = model.terms(x, mask=mask, generator=seeded())
+    part = "memory_kl" if left.memory_kl is not None else "conditional"
+    torch.testing.assert_close(getattr(left, part), getattr(right, part))
 
 
-@models()
+@models(*NO_PRIOR)
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_the_memory_before_the_first_write(name, batch):
     model = MODELS[name]()
@@ -177,7 +241,7 @@ def test_a_generator_makes_everything_repeatable(name):
     model, x = MODELS[name]().train(), images(2, 5)
     if isinstance(model, MemoryVAE):
         model.regulariser = StochasticRegulariser()
-    assert torch.equal(*(model.terms(x, generator=seeded(3)).joint for _ in range(2)))
+    assert torch.equal(*(bound_of(model.terms(x, generator=seeded(3))) for _ in range(2)))
     state = model.write(x, generator=seeded())
     assert torch.equal(*(model.read(state, x, generator=seeded(3)) for _ in range(2)))
     assert torch.equal(*(model.sample(state, 2, sample_pixels=True, generator=seeded(3)) for _ in range(2)))
@@ -205,14 +269,14 @@ def test_under_autocast_the_memory_stays_in_full_precision(name):
         assert model.read(state, x, generator=seeded()).isfinite().all()
         assert model.sample(state, 2).isfinite().all()
     assert all(tensor.dtype == torch.float32 for tensor in (*state.tensors().values(), *terms.tensors().values()))
-    terms.joint.sum().backward()
+    bound_of(terms).sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 @models()
 def test_gradients_reach_every_parameter(name):
     model, x = MODELS[name]().train(), images(2, 5)
-    model.terms(x, generator=seeded()).joint.sum().backward()
+    bound_of(model.terms(x, generator=seeded())).sum().backward()
     fixed = model.codec.code_var is not None
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, key
@@ -288,7 +352,7 @@ def test_masked_images_reach_neither_bound_nor_gradient(name):
     model, x = MODELS[name]().train(), images(2, 5)
     mask = torch.tensor([[True] * 5, [True, True, True, True, False]])
     spoiled = torch.where(mask[..., None, None, None], x, torch.nan)
-    joint = model.terms(spoiled, mask=mask, generator=seeded()).joint
+    joint = bound_of(model.terms(spoiled, mask=mask, generator=seeded()))
     assert joint.isfinite().all()
     joint.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())

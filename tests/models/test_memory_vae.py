@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mnemon import Codes, GaussianMemory, KanervaMemory, MixtureMemory
+from mnemon import Codes, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
 from mnemon.memories.records import Written
 from mnemon.models import MemoryVAE, StochasticRegulariser
 from tests.memories.cases import cases, episode
@@ -158,3 +158,29 @@ def test_at_convergence_the_fixed_gradient_is_the_whole_one():
     assert early > 100 * late
     with pytest.raises(ValueError, match="expected fixed or through"):
         MemoryVAE(codec(), GaussianMemory(C, 2), write_gradient="none")
+
+
+def test_a_read_may_trust_its_cue():
+    memory = MixtureMemory(C, 2, 0.5, num_clusters=2)
+    distrusting, trusting = vae(memory), vae(memory, cue_weight=0.25)
+    trusting.load_state_dict(distrusting.state_dict())
+    state, cue = trusting.write(images(6), generator=seeded()), images(4)
+    expected = memory.recall(state, trusting.codec.encode(cue))
+    moved = 0.25 * trusting.codec.encode(cue).mean + 0.75 * expected
+    torch.testing.assert_close(trusting.read(state, cue), trusting.codec.image(moved))
+    torch.testing.assert_close(distrusting.read(state, cue), distrusting.codec.image(expected))
+    with pytest.raises(ValueError, match="cue_weight: expected at least 0 and below 1"):
+        vae(memory, cue_weight=1.0)
+
+
+@pytest.mark.parametrize("memory", [MixtureMemory(C, 2, 0.5, num_clusters=5), TreeMemory(C, 2, 0.5, num_clusters=5)])
+def test_few_items_make_few_clusters(memory):
+    model = vae(memory)
+    assert model.write(images(2, 3), generator=seeded()).R.shape[-3] == 3
+    mask = torch.tensor([True, True, False]).expand(2, 3)
+    assert model.write(images(2, 3), mask=mask, generator=seeded()).R.shape[-3] == 2
+    assert model.write(images(7), generator=seeded()).R.shape[-3] == 5
+    assert model.write(images(3), num_clusters=2, generator=seeded()).R.shape[-3] == 2
+    assert model.terms(images(3), generator=seeded()).joint.isfinite()
+    assert model.terms(images(7), write_mask=torch.arange(7) < 2, generator=seeded()).joint.isfinite()
+    assert vae(memory, online_chunks=3).terms(images(7), generator=seeded()).joint.isfinite()

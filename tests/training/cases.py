@@ -50,10 +50,14 @@ def store(root, **options):
     return root / "patterns"
 
 
+NO_SLOTS = {"num_slots": None, "num_clusters": None, "num_steps": None}
 SIZES = {
-    "vae": {"num_slots": None, "num_clusters": None, "num_steps": None},
-    "statistician": {"num_slots": None, "num_clusters": None, "num_steps": None, "context_dim": 3},
+    "vae": NO_SLOTS,
+    "statistician": {**NO_SLOTS, "context_dim": 3},
     "dkm": {"num_clusters": None, "num_steps": None},
+    "vma": {**NO_SLOTS, "architecture": "pyramid", "embedding_dim": 5},
+    "soft-attention": {**NO_SLOTS, "architecture": "mlp", "embedding_dim": 5},
+    "gmn": {**NO_SLOTS, "architecture": "mlp", "embedding_dim": 5, "vary_items": True},
     "vbm-gaussian": {"num_clusters": None},
     "vbm-shifted": {"num_clusters": None},
     "vbm-categorical": {"num_clusters": None},
@@ -61,6 +65,11 @@ SIZES = {
     "vbm-tree": {"num_segments": 2},
 }
 """What each kind of model changes in `config`."""
+
+
+FEW_SHOT = {"episodes": "few_shot", "episode_length": 9, "num_classes": 3, "targets": 1, "validation": 0.4}
+RECALL = {"episodes": "recall", "episode_length": 6, "targets": 4}
+"""Episodes of which some items are scored."""
 
 
 def of_kind(kind, **changes):

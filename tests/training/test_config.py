@@ -8,7 +8,7 @@ import pytest
 from mnemon import presets
 from mnemon.registry import build_model
 from mnemon.training.config import parse
-from tests.training.cases import config
+from tests.training.cases import SIZES, config
 
 
 def test_json_round_trip():
@@ -33,6 +33,14 @@ def test_settings_by_key():
         ({"data": {"binarise": "dynamc"}}, "data.binarise: got 'dynamc'; did you mean 'dynamic'"),
         ({"data": 3}, "data: expected a table"),
         ({"stages": []}, "at least one stage"),
+        ({"data": {"targets": 4}}, "episodes of kind iid score every item; leave it out, or take few_shot or recall"),
+        ({"data": {"episodes": "few_shot"}}, "data.targets: episodes of kind few_shot need the number"),
+        (
+            {"data": {"episodes": "recall", "targets": 4}, "objective": {"write_fraction": 0.5}},
+            "objective.write_fraction: episodes of kind recall say themselves what is written",
+        ),
+        ({"objective": {"estimator": "vimko"}}, "objective.estimator: got 'vimko'; did you mean 'vimco'"),
+        ({"objective": {"num_samples": 0}}, "objective.num_samples: expected at least 1, got 0"),
         ({"stages": 3}, "stages: expected a list"),
     ],
 )
@@ -100,6 +108,12 @@ def test_models_refuse_what_they_have_no_use_for():
         ({"kind": "vbm-mixtur"}, "did you mean 'vbm-mixture'"),
         ({"context_dim": 5}, "context_dim: vbm-mixture has no use for it"),
         ({"image_shape": None}, "image_shape"),
+        ({"flat_prior": True}, "flat_prior: vbm-mixture has no use for it"),
+        ({"kind": "vma", **SIZES["vma"], "architecture": "improved"}, "expected pyramid or mlp"),
+        ({"kind": "soft-attention", **SIZES["vma"], "flat_prior": True}, "soft-attention has no use"),
+        ({"kind": "vma", **SIZES["vma"], "content_dim": 5}, "nothing but a learned memory"),
+        ({"kind": "gmn", **SIZES["gmn"], "num_slots": 3}, "num_slots: gmn has no use for it"),
+        ({"num_matching_steps": 2}, "num_matching_steps: vbm-mixture has no use for it"),
     ):
         with pytest.raises(ValueError, match=message):
             build_model(dataclasses.replace(settings, **{"image_shape": (1, 22, 22), **change}))

@@ -12,7 +12,7 @@ import torch
 from mnemon.data.corruptions import corrupt
 from mnemon.training.loop import train
 from mnemon.training.streams import EpisodeShard
-from tests.training.cases import SIZES, config, fit, of_kind, records, store
+from tests.training.cases import FEW_SHOT, RECALL, SIZES, config, fit, of_kind, records, store
 
 ROOT = Path(__file__).parent.parent.parent
 ALL_DRAWS = {
@@ -32,6 +32,14 @@ def cases():
     found["sampled-block"] = config(
         model={"sampled_terms": True}, objective={"recall_weight": 1.0, "corruption": "block", "level": 5.0}, **DOUBLE
     )
+    recall = {"recall_weight": 0.5, "corruption": "gaussian", "level": 0.2}
+    for episodes in (FEW_SHOT, RECALL):
+        data = {**episodes, "binarise": "dynamic", "duplicate": 2, "batch_size": 2}
+        name = episodes["episodes"]
+        found[f"vma-{name}"] = of_kind("vma", data=data, objective={"estimator": "gumbel", **recall}, **DOUBLE)
+        found[f"gaussian-{name}"] = of_kind("vbm-gaussian", data=data, objective=recall, **DOUBLE)
+    learned = {"num_slots": 5, "content_dim": 3, "architecture": "mlp", "similarity": "cosine"}
+    found["vma-learned"] = of_kind("vma", model=learned, objective={"num_samples": 2}, **DOUBLE)
     found["odd-validation"] = config(data={"validation": 0.15, "batch_size": 6, "episode_length": 5}, **DOUBLE)
     return found
 

@@ -1,0 +1,138 @@
+"""Soft attention over stored items, the baseline of the VMA paper: the code comes first and decides where to look.
+
+    z ~ N(0, I),  w(z) = softmax_a of the similarity of z's query to the keys,  x ~ p(x | z, sum_a w_a m_a);  q(z | x)
+
+The attention may depend on nothing but variables of the generative model, so finding an item costs code_kl. VMA, 4.2.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mnemon import objectives
+from mnemon.core.checks import check_size
+from mnemon.core.episode import EVERY_ROLE, Roles
+from mnemon.distributions.gaussian import DiagonalGaussian
+from mnemon.memories.slots import ItemState, Similarity
+from mnemon.models.codec_model import no_autocast
+from mnemon.models.slot_model import SlotModel
+from mnemon.nets.codec import BLOCK
+from mnemon.nets.conditional import ConditionalCodec, Content
+from mnemon.objectives import Estimator, Surrogate
+
+
+class SoftAttentionModel(SlotModel):
+    """A memory read by weights that the code gives.
+
+    codec, item_net, similarity, num_slots: see `SlotModel`; the codec's prior and posterior must not see contents
+    query_net  codes (N, C) to queries (N, E)
+    """
+
+    estimators = ("terms", "importance")
+
+    def __init__(
+        self,
+        codec: ConditionalCodec,
+        item_net: nn.Module,
+        query_net: nn.Module,
+        *,
+        similarity: Similarity = "normalised",
+        num_slots: int | None = None,
+    ) -> None:
+        super().__init__(codec, item_net, similarity=similarity, num_slots=num_slots)
+        if codec.prior_net is not None or codec.posterior_sees_content:
+            raise ValueError(
+                "SoftAttentionModel: expected a codec with p(z) and q(z | x), got one that shows them a content; make "
+                "it with conditional_prior=False, conditional_posterior=False"
+            )
+        self.query_net = query_net
+
+    def attention(self, state: ItemState, z: Tensor) -> Tensor:
+        """log w(z). Shapes: (*N, Q, C) -> (*N, Q, M), where *N ends with the memory's *B"""
+        self._check_state("attention", state)
+        queries = self._embed(self.query_net, z, 1)
+        with no_autocast(z):
+            return self._find(state, queries).log_probs()
+
+    def _attended(self, state: ItemState, z: Tensor) -> Content:
+        """What the code sees: the weighted mean of the contents. Shapes: (S, *B, Q, C)"""
+        log_weights = self.attention(state, z)
+        with no_autocast(z):
+            return self.codec.content(self._shaped(log_weights.exp() @ state.items.to(log_weights.dtype)))
+
+    def _codes(self, x: Tensor, num_samples: int, generator: torch.Generator | None) -> tuple[DiagonalGaussian, Tensor]:
+        """q(z | x) and draws of it. Shapes: -> (*B, Q, C), (S, *B, Q, C)"""
+        q = self.codec.posterior(None, x)
+        return q, q.mean + q.std * self._noise(q.mean.shape[:-1], num_samples, generator).to(q.mean.dtype)
+
+    def log_weights(
+        self, state: ItemState, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
+    ) -> Tensor:
+        check_size("num_samples", num_samples)
+        self.codec.check("log_weights", x)
+        return torch.cat([self._log_weights(state, part, num_samples, generator) for part in self._pieces(x)], -1)
+
+    def _log_weights(self, state: ItemState, x: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
+        q, z = self._codes(x, num_samples, generator)
+        standard = _standard(q)
+        size = max(1, BLOCK // max(1, z[0, ..., 0].numel()))
+        found = [
+            self.codec.log_prob(part, self._attended(state, part), x) + standard.log_prob(part) - q.log_prob(part)
+            for part in z.split(size)
+        ]
+        return torch.cat(found)
+
+    def _score(
+        self, state: ItemState, x: Tensor, num_samples: int, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The code finds the items, so there is no address and no address_kl."""
+        q, z = self._codes(x, num_samples, generator)
+        reconstruction = self.codec.log_prob(z, self._attended(state, z), x)
+        code_kl = q.kl(_standard(q))
+        return reconstruction, code_kl.expand(reconstruction.shape), torch.zeros_like(code_kl)
+
+    def surrogate(
+        self,
+        x: Tensor,
+        estimator: Estimator,
+        *,
+        mask: Tensor | None = None,
+        write_mask: Tensor | None = None,
+        roles: Roles = EVERY_ROLE,
+        kl_weight: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Surrogate:
+        """The bound itself, or with "importance" that of several samples."""
+        self._check_estimator(estimator)
+        state, x, counts = self._prepare(x, mask, write_mask, roles)
+        if estimator.kind == "terms":
+            return Surrogate(None, self._reported(*self._score(state, x, 1, generator), counts), state)
+        q, z = self._codes(x, estimator.num_samples, generator)
+        standard = _standard(q)
+        reconstruction = self.codec.log_prob(z, self._attended(state, z), x)
+        log_weights = reconstruction + kl_weight * (standard.log_prob(z) - q.log_prob(z))
+        code_kl = q.kl(standard)
+        terms = self._reported(reconstruction, code_kl[None], torch.zeros_like(code_kl), counts)
+        return Surrogate(objectives.importance_weighted(log_weights), terms, state)
+
+    def _recall_piece(self, state: ItemState, cue: Tensor, generator: torch.Generator | None) -> Tensor:
+        q = self.codec.posterior(None, cue)
+        z = q.mean[None] if generator is None else q.rsample((1,), generator)
+        return self.codec.decode(z, self._attended(state, z))[0]
+
+    def _generate(self, state: ItemState, n: int, generator: torch.Generator | None) -> Tensor:
+        self._check_state("sample", state)
+        z = self._noise(torch.Size((*state.batch_shape, n)), 1, generator)
+        pieces = z.split(max(1, BLOCK // max(1, state.batch_shape.numel())), -2)
+        return torch.cat([self.codec.decode(part, self._attended(state, part))[0] for part in pieces], z.ndim - 3)
+
+    def _blank(self, state: ItemState) -> Tensor:
+        """The image of the mean code."""
+        self._check_state("read", state)
+        z = self._like.new_zeros(1, *state.batch_shape, 1, self.codec.code_dim)
+        return self.codec.image(z, self._attended(state, z))[0]
+
+
+def _standard(q: DiagonalGaussian) -> DiagonalGaussian:
+    return DiagonalGaussian(torch.zeros_like(q.mean), torch.ones_like(q.std))

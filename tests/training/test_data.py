@@ -1,0 +1,43 @@
+"""What is held out for validation, and data sets that are trained on together."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from mnemon.training.data import TrainingData, join
+from tests.training.cases import config, image_set
+
+
+def grouped(**options):
+    """Three classes to a group."""
+    data = image_set(**options)
+    return dataclasses.replace(data, groups=data.labels // 3)
+
+
+@pytest.mark.parametrize("episodes", ["iid", "classes"])
+def test_whole_groups_are_held_out(episodes):
+    settings = config(data={"validation_groups": 2, "episodes": episodes, "num_classes": 3}).data
+    data = TrainingData.of(settings, grouped())
+    assert (data.train.num_groups, data.held_out.num_groups) == (2, 2)
+    assert set(data.train.labels.tolist()).isdisjoint(data.held_out.labels.tolist())
+    assert len(data.train) + len(data.held_out) == 120
+    assert torch.equal(data.held_out.groups, data.held_out.labels // 3)
+    data.check()
+
+
+def test_what_cannot_be_held_out():
+    settings = config(data={"validation_groups": 4}).data
+    with pytest.raises(ValueError, match="one of the 4 groups of patterns, got 4"):
+        TrainingData.of(settings, grouped())
+    with pytest.raises(ValueError, match="patterns has none"):
+        TrainingData.of(settings, image_set())
+    with pytest.raises(ValueError, match=r"data.validation_groups: expected at least 1, got 0"):
+        config(data={"validation_groups": 0})
+
+
+def test_groups_of_joined_sets_stay_apart():
+    both = join([grouped(), grouped(num_classes=6)])
+    assert (both.num_classes, both.num_groups) == (18, 6)
+    assert both.groups[-1] == 5
+    assert join([grouped(), image_set()]).groups is None
