@@ -1,8 +1,8 @@
-"""`python -m benchmarks [write] [sweep] [growth] [mixture] [training] [gradient]`: all of them without a name."""
+"""`python -m benchmarks [write] [sweep] [growth] [mixture] [training] [gradient] [addressing]`; without a name, all."""
 
 import sys
 
-from benchmarks import gradient, growth, mixture, sweep, training, write
+from benchmarks import addressing, gradient, growth, mixture, sweep, training, write
 
 ALL = {
     "write": write.main,
@@ -11,6 +11,7 @@ ALL = {
     "mixture": mixture.main,
     "training": training.main,
     "gradient": gradient.main,
+    "addressing": addressing.main,
 }
 
 for name in sys.argv[1:] or ALL:
