@@ -120,7 +120,7 @@ def _vae(config: ModelConfig) -> CodecModel:
 
 
 def _statistician(config: ModelConfig) -> CodecModel:
-    return NeuralStatistician(_codec(config, head=False), **_given(config, "context_dim"))
+    return NeuralStatistician(_codec(config, head=False), **_given(config, "context_dim", "hidden"))
 
 
 def _kanerva(config: ModelConfig) -> CodecModel:
@@ -181,7 +181,7 @@ MODELS: dict[str, Entry] = {
         "Edwards and Storkey, 2017",
         "a Gaussian context vector of size D",
         "2 D + pooled statistics",
-        frozenset({"context_dim"}),
+        frozenset({"context_dim", "hidden"}),
         _statistician,
     ),
     "dkm": Entry(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -25,7 +24,7 @@ BLOCK = 2048
 """Images that go through a net at a time when it is only used."""
 
 
-class ImageCodec(nn.Module, ABC):
+class ImageCodec(nn.Module):
     """What every codec has, whatever its nets are given: an image shape, a code size, a likelihood of the pixels."""
 
     code_var: float | None = None
@@ -33,10 +32,6 @@ class ImageCodec(nn.Module, ABC):
     def __init__(self, image_shape: tuple[int, ...], code_dim: int, likelihood: PixelLikelihood) -> None:
         super().__init__()
         self.image_shape, self.code_dim, self.likelihood = tuple(image_shape), code_dim, likelihood
-
-    @abstractmethod
-    def compile_nets(self) -> None:
-        """Compile the nets in place (torch.compile): names and values of the weights stay as they are."""
 
     def check(self, where: str, x: Tensor) -> None:
         """Refuse images of another shape, with the remedy."""
@@ -120,10 +115,6 @@ class Codec(ImageCodec):
             code_var=code_var,
             encoding_dim=width,
         )
-
-    def compile_nets(self) -> None:
-        for net in (self.encoder, self.decoder):
-            net.compile(dynamic=False)
 
     def encodings(self, x: Tensor) -> Tensor:
         """Shapes: (*B, T, *X) -> (*B, T, width)"""

@@ -102,10 +102,6 @@ class ConditionalCodec(ImageCodec):
             posterior_sees_content=conditional_posterior,
         )
 
-    def compile_nets(self) -> None:
-        for net in (self.content_net, self.posterior_net, self.decoder):
-            net.compile(dynamic=False)
-
     def content(self, m: Tensor) -> Content:
         """What the nets make of m. Shapes: (*N, *content)"""
         flat, leading = _flat(m, len(self.content_shape))

@@ -87,6 +87,7 @@ class ModelConfig:
     online_chunks: int | None = None
     cue_weight: float = 0.0
     context_dim: int | None = None
+    hidden: int | None = None
     autoencoder_weight: float | None = None
     trainable_prior: bool = False
     embedding_dim: int | None = None
@@ -160,8 +161,6 @@ class TrainingConfig:
     tensorboard: bool = False
     graphs: bool = True
     """On a GPU, replay the memory's sweeps as CUDA graphs."""
-    compile: bool = False
-    """Compile encoder and decoder: a minute at the start, then faster steps; for long runs on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,7 @@ SIZES = {
     "data": ("episode_length", "min_length", "num_classes", "batch_size", "duplicate", "validation_groups", "targets"),
     "model": (
         "num_filters", "code_dim", "num_slots", "num_clusters", "num_segments", "num_steps", "online_chunks",
-        "context_dim", "embedding_dim", "content_dim", "num_matching_steps",
+        "context_dim", "hidden", "embedding_dim", "content_dim", "num_matching_steps",
     ),
     "objective": ("num_samples",),
     "training": ("log_every", "checkpoint_every", "validation_batches"),

@@ -80,8 +80,6 @@ class Trainer:
         self.window: list[Tensor] = []  # values of the last steps, not yet waited for
         if config.training.graphs and fabric.device.type == "cuda":
             self.model.use_graphs()
-        if config.training.compile:
-            self.model.codec.compile_nets()
         self.step_module = fabric.setup_module(TrainingStep(self.model, config, data))
         self._begin_optimiser()
 

@@ -88,7 +88,7 @@ def test_recall_errors(name, level):
 
 KINDS = {
     "vae": {},
-    "statistician": {"context_dim": 5},
+    "statistician": {"context_dim": 5, "hidden": 4},
     "dkm": {"num_slots": 3},
     "vbm-gaussian": {"num_slots": 3, "num_steps": 2},
     "vbm-shifted": {"num_slots": 3, "num_steps": 2},
