@@ -33,6 +33,8 @@ CLASSES, PER_CLASS = 8, 8
 EPISODES, RECALL_EPISODES = 16, 4
 """Episodes that likelihoods, and errors of recall, are averaged over."""
 READS, CHAIN_READS, CHAINS = 5, 10, 12
+SAMPLE_READS = 2
+"""Reads after each sample: weights are drawn without regard to one another, and reading puts them in order."""
 SAMPLES = 4
 """Importance samples of a bound."""
 REPEATS = 5
@@ -148,7 +150,7 @@ def measure(seed: int = 0, *, episodes: int = EPISODES, tell: Tell = lambda _: N
     states = model.write(x, generator=generator)
     noisy, half = (_recall(model, states, x, *CORRUPTIONS[name], generator) for name in CORRUPTIONS)
     tell("generating")
-    samples = model.sample(state, len(episode), generator=generator)
+    samples = iterate(model, state, len(episode), SAMPLE_READS, generator=generator)[:, -1]
     chains = with_neighbours(iterate(model, state, CHAINS, CHAIN_READS, generator=generator), episode)
     chains[:, -2] = 0  # a gap of paper
     tell(f"scoring {episodes} episodes")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 import mnemon
 from mnemon import plots, report
-from mnemon.demo import CHAIN_READS, PER_CLASS, REPEATS, Group, Numbers, Pictures
+from mnemon.demo import CHAIN_READS, PER_CLASS, REPEATS, SAMPLE_READS, Group, Numbers, Pictures
 from mnemon.evaluation.likelihood import Estimate
 from mnemon.evaluation.pictures import memory_picture
 from mnemon.evaluation.recall import RecallErrors
@@ -61,7 +61,7 @@ def render(numbers: Numbers, pictures: Pictures) -> Html:
         _generated(numbers, pictures),
         _memory(numbers, pictures),
         _likelihood(numbers, pictures),
-        _own_images(len(pictures.state.R) if hasattr(pictures.state, "mu_b") else None),
+        _own_images(),
     ]
     footer = (
         f"Made by `mnemon demo --seed {numbers.seed}`, mnemon {mnemon.__version__}. Numbers of recall and likelihood "
@@ -171,7 +171,8 @@ def _generated(numbers: Numbers, pictures: Pictures) -> Html:
     samples = report.picture_grid(
         pictures.samples.unflatten(0, (side, -1)),
         alt=f"{len(pictures.samples)} generated characters",
-        caption="Samples: a code is drawn from the memory and decoded. They are not sorted and none was left out.",
+        caption=f"Samples: a code is drawn from the memory, decoded, and read {SAMPLE_READS} times (the first column "
+        "at the right shows samples that were not). They are not sorted and none was left out.",
     )
     chains = report.picture_grid(
         pictures.chains,
@@ -263,11 +264,10 @@ def _histograms(gains: dict[str, Tensor]) -> Figure:
     return figure
 
 
-def _own_images(num_clusters: int | None) -> Html:
-    few = f" It takes {num_clusters} images or more; fewer with `--clusters`." if num_clusters else ""
+def _own_images() -> Html:
     shell = (
         "In a shell. Pictures are scaled to 28 x 28; for dark ink on light paper, add `--invert` to write, read and "
-        f"score.{few}"
+        "score."
     )
     python = report.paragraph("The same in Python:")
     return report.section(
