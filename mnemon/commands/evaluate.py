@@ -123,8 +123,9 @@ def _measure(
     from mnemon.evaluation.parts import PARTS
     from mnemon.presets import train_command
 
-    where = f"runs/{config.name}" if Path(run).is_dir() else run
-    command = f"{train_command(config)} && mnemon eval {where} --data {data}"
+    command = f"mnemon eval {run} --data {data}"  # of the zoo: its weights are here
+    if Path(run).is_dir():
+        command = f"{train_command(config)} && mnemon eval runs/{config.name} --data {data}"
     evaluation = Evaluation.of(model, config, test, command=command, **options)
     records: list[dict[str, Any]] = []
     for part in parts:

@@ -21,12 +21,12 @@ def results(
     Example: mnemon results results --out docs/results.md
     """
     from mnemon.core.state import atomic_path
-    from mnemon.evaluation.tables import read_results, results_page
+    from mnemon.evaluation.tables import read_remarks, read_results, results_page
 
     if not folder.is_dir():
         raise ValueError(f"results: no folder {folder}; mnemon eval --out {folder}/NAME.json makes results files")
     records = read_results(folder)
     make_folder(out.parent)
     with atomic_path(out) as temporary:
-        Path(temporary).write_text(results_page(records), encoding="utf-8")
+        Path(temporary).write_text(results_page(records, read_remarks(folder)), encoding="utf-8")
     make_console(quiet).print(f"{out}: {len(records)} records")

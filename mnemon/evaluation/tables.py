@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mnemon.evaluation.cells import cell_of, is_fewshot
 
+REMARKS = "remarks.json"
 HEAD = """# Results
 
 Made by `mnemon results` from `results/*.json`; do not edit by hand. Every record there also holds the number of
@@ -28,12 +30,19 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     return records
 
 
-def results_page(records: Sequence[dict[str, Any]]) -> str:
+def read_remarks(folder: Path) -> dict[str, str]:
+    """What was found on looking into a number, by experiment: remarks.json of a results folder, if there is one."""
+    path = folder / REMARKS
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def results_page(records: Sequence[dict[str, Any]], remarks: Mapping[str, str] = MappingProxyType({})) -> str:
     """The whole page as Markdown."""
-    deep = [r for r in records if (r["command"] or "").startswith("mnemon train")]
+    deep = [r for r in records if (r["command"] or "").startswith(("mnemon train", "mnemon eval"))]
     sections = [HEAD]
     if deep:
-        sections += [bounds_section(deep), groups_section(deep), recall_section(deep), novelty_section(deep)]
+        sections += [bounds_section(deep), remarks_section(deep, remarks)]
+        sections += [groups_section(deep), recall_section(deep), novelty_section(deep)]
         sections += [
             prior_section(deep),
             resize_section(deep),
@@ -169,6 +178,11 @@ def classification_section(records: Sequence[dict[str, Any]]) -> str:
     note = "Share of unwritten images given to their own class, without training. The paper's in brackets."
     heads = ["experiment", "data", "model", "scorer", *tasks]
     return _section("Few-shot classification", note, heads, rows)
+
+
+def remarks_section(records: Sequence[dict[str, Any]], remarks: Mapping[str, str]) -> str:
+    shown = dict.fromkeys(record["experiment"] for record in records)
+    return "\n".join([*(f"- `{name}`: {remarks[name]}" for name in shown if name in remarks), ""]) if remarks else ""
 
 
 def commands_section(records: Sequence[dict[str, Any]]) -> str:

@@ -4,7 +4,7 @@ import json
 
 from mnemon.evaluation.cells import Cell
 from mnemon.evaluation.results import result
-from mnemon.evaluation.tables import read_results, results_page
+from mnemon.evaluation.tables import read_remarks, read_results, results_page
 
 
 def record(**values):
@@ -33,7 +33,10 @@ RECORDS = [
 def test_every_number_is_on_the_page(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(RECORDS))
     (tmp_path / "benchmark_x.json").write_text(json.dumps({"ratio": 3}))
-    page = results_page(read_results(tmp_path))
+    (tmp_path / "remarks.json").write_text(json.dumps({"vbm-table2-vae": "looked into", "another": "not shown"}))
+    page = results_page(read_results(tmp_path), read_remarks(tmp_path))
+    assert "- `vbm-table2-vae`: looked into" in page
+    assert "not shown" not in page
     for piece in (
         "3400.0 ± 0.5", "3508.5 (-3.1%)", "3401.5", "6.321", "-91.5", "-92.5", "-93.5", "0.0500", "0.0200",
         "(3 reads)", "60%", "0.912", "100 clusters", "3300.2", "mnemon train vbm-table2-vae",
