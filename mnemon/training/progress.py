@@ -80,7 +80,7 @@ def blame_numbers(error: Exception, model: torch.nn.Module, window: list[Tensor]
 
     window: the values of the last steps before `step`, one tensor each.
     """
-    if isinstance(error, NonFiniteLoss):
+    if isinstance(error, NonFiniteLoss | torch.AcceleratorError):  # a device that failed gives no numbers any more
         return
     if window:
         check_finite_values(torch.stack(window).double().cpu(), step - len(window), folder)
