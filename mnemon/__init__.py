@@ -3,7 +3,14 @@
 from mnemon.core.episode import Codes
 from mnemon.core.protocol import Bound, Terms
 from mnemon.core.state import State
-from mnemon.memories import CategoricalMemory, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
+from mnemon.memories import (
+    CategoricalMemory,
+    GaussianMemory,
+    KanervaMemory,
+    MixtureMemory,
+    PseudoInverseMemory,
+    TreeMemory,
+)
 from mnemon.pretrained import from_pretrained, load_memory, save_memory, save_pretrained
 
 __version__ = "0.1.0"
@@ -15,6 +22,7 @@ __all__ = [
     "GaussianMemory",
     "KanervaMemory",
     "MixtureMemory",
+    "PseudoInverseMemory",
     "State",
     "Terms",
     "TreeMemory",

@@ -12,6 +12,7 @@ from mnemon.models import (
     VAE,
     AddressingModel,
     KanervaMachine,
+    KanervaPlusPlus,
     MatchingModel,
     MemoryVAE,
     NeuralStatistician,
@@ -23,6 +24,7 @@ from mnemon.nets.codec import Codec
 from mnemon.nets.conditional import ConditionalCodec, embedding_net
 from mnemon.nets.matching import matching_nets
 from mnemon.nets.mlp import mlp
+from mnemon.nets.resnet_tsm import tsm_codec
 from mnemon.training.config import ModelConfig, nearest
 
 SHARED = {"kind", "image_shape", "likelihood", "architecture", "num_filters", "code_dim"}
@@ -174,6 +176,15 @@ def _matching(config: ModelConfig) -> CodecModel:
     return MatchingModel(codec, item_net, value_net, start_net, code_net, size, **options)
 
 
+def _kanerva_pp(config: ModelConfig) -> CodecModel:
+    assert config.image_shape is not None
+    if config.architecture != ModelConfig.architecture:
+        raise ValueError(f"model.architecture: kanerva-pp has nets of its own, got {config.architecture}; leave it out")
+    sizes: dict[str, Any] = {"num_filters": config.num_filters, **_given(config, "hidden")}
+    codec = tsm_codec(config.image_shape, config.code_dim, likelihood=config.likelihood, **sizes)
+    return KanervaPlusPlus(codec, **sizes, **_given(config, "num_reads", "map_shape", "read_size"))
+
+
 MODELS: dict[str, Entry] = {
     "vae": Entry("variational autoencoder", "Kingma and Welling, 2013", "none (a count)", "1", frozenset(), _vae),
     "statistician": Entry(
@@ -215,6 +226,14 @@ MODELS: dict[str, Entry] = {
         "M (D + E)",
         frozenset({"embedding_dim", "similarity", "num_matching_steps", "vary_items"}),
         _matching,
+    ),
+    "kanerva-pp": Entry(
+        "Kanerva++",
+        "Ramapuram et al., 2021",
+        "one map, computed from the episode, of which keys read windows",
+        "3 H W",
+        frozenset({"num_reads", "map_shape", "read_size", "hidden"}),
+        _kanerva_pp,
     ),
     "vbm-gaussian": Entry(
         "VBM, Gaussian addresses",

@@ -95,10 +95,16 @@ class Evaluation:
     def floats(self, length: int | None = None, **write: Any) -> int:
         """Floats of one episode's memory, or of a learned one."""
         if not self.writes:
-            return self.model.prior_state().nbytes // 4
+            return self.prior_floats
         x = torch.zeros(length or self.length, *self.model.codec.image_shape, device=self.test.device)
         with torch.no_grad():
             return self.model.write(x, **write).nbytes // 4
+
+    @property
+    def prior_floats(self) -> int:
+        """Floats of the memory before anything was written."""
+        with torch.no_grad():
+            return self.model.prior_state().nbytes // 4
 
 
 def bounds(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
@@ -132,7 +138,7 @@ def prior(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     )  # fmt: skip
     yield evaluation.with_options("prior").record(
         Estimate.of(found), "bound", "nats/frame", bound="prior", scored="unseen", num_samples=evaluation.num_samples,
-        episode_length=None, note=f"nothing written; {len(found)} images",
+        episode_length=None, memory_floats=evaluation.prior_floats, note=f"nothing written; {len(found)} images",
     )  # fmt: skip
 
 

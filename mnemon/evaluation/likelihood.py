@@ -20,6 +20,9 @@ from mnemon.training.objective import per_frame_of_each
 
 BOUNDS, WRITES, PRIOR = 11, 12, 18
 """Random streams of the evaluation."""
+DRAWS = 16
+"""Codes that are drawn at a time for every image that nets are given at a time: a model that decodes them in pieces
+need not encode the image and open its memory for each."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def importance_bound(
 
     Shapes: (*B, Q, C, H, W) -> (*B, Q)
     """
-    at_once = max(1, frames_at_once(x.device) // math.prod(x.shape[:-3]))
+    at_once = max(1, DRAWS * frames_at_once(x.device) // math.prod(x.shape[:-3]))
     sizes = [min(at_once, num_samples - start) for start in range(0, num_samples, at_once)]
     drawn = [model.log_weights(state, x, num_samples=size, generator=generator) for size in sizes]
     return objectives.importance_weighted(torch.cat(drawn))

@@ -4,7 +4,9 @@ from mnemon.memories.categorical import CategoricalAddress, CategoricalMemory, C
 from mnemon.memories.gaussian import GaussianAddress, GaussianMemory, GaussianState
 from mnemon.memories.kanerva import KanervaAddress, KanervaMemory, KanervaState
 from mnemon.memories.mixture import MixtureAddress, MixtureMemory, MixtureState
+from mnemon.memories.pseudo_inverse import PseudoInverseAddress, PseudoInverseMemory, PseudoInverseState
 from mnemon.memories.slots import ItemState, SlotAddress
+from mnemon.memories.spatial import SpatialState
 from mnemon.memories.tree import TreeMemory, TreeState
 
 __all__ = [
@@ -21,7 +23,11 @@ __all__ = [
     "MixtureAddress",
     "MixtureMemory",
     "MixtureState",
+    "PseudoInverseAddress",
+    "PseudoInverseMemory",
+    "PseudoInverseState",
     "SlotAddress",
+    "SpatialState",
     "TreeMemory",
     "TreeState",
 ]

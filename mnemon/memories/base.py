@@ -261,8 +261,8 @@ class LatentMemory(ABC):
         """E|z - M'w - b|^2 without the variance of z, and the KL of the address. Shapes: -> (*B, T) both"""
 
     @abstractmethod
-    def _memory_kl(self, state: Any, prior: Any) -> Tensor:
-        """KL(q(memory) || p(memory)). Shapes: -> (*B)"""
+    def _memory_kl(self, state: Any, prior: Any) -> Tensor | None:
+        """KL(q(memory) || p(memory)); None of a memory without a posterior. Shapes: -> (*B)"""
 
     @abstractmethod
     def _sample(self, state: Any, n: int, noise_var: float | Tensor, generator: torch.Generator | None) -> Tensor: ...

@@ -2,6 +2,7 @@
 
 from mnemon.models.addressing import AddressingModel
 from mnemon.models.kanerva_machine import KanervaMachine
+from mnemon.models.kanerva_pp import KanervaPlusPlus
 from mnemon.models.matching import MatchingModel
 from mnemon.models.memory_vae import MemoryVAE, StochasticRegulariser
 from mnemon.models.reading import iterate, nearest
@@ -15,6 +16,7 @@ __all__ = [
     "ContextState",
     "CountState",
     "KanervaMachine",
+    "KanervaPlusPlus",
     "MatchingModel",
     "MemoryVAE",
     "NeuralStatistician",

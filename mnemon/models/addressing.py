@@ -20,7 +20,7 @@ from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.memories.slots import ItemState, Similarity, SlotAddress
 from mnemon.models.codec_model import no_autocast
 from mnemon.models.slot_model import SlotModel
-from mnemon.nets.codec import BLOCK
+from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import ConditionalCodec, Content
 from mnemon.objectives import Estimator, Surrogate
 
@@ -97,7 +97,7 @@ class AddressingModel(SlotModel):
         with no_autocast(x):
             index = q.draw(num_samples, generator=generator)
             log_ratio = p.log_prob(index) - q.log_prob(index)
-        size = max(1, BLOCK // max(1, index[0].numel()))
+        size = images_at_once(x, index[0].numel())
         codes = [self._codes(self._contents_at(state, part), x, generator) for part in index.split(size)]
         return torch.cat([part.log_weight for part in codes]) + log_ratio
 
@@ -167,7 +167,8 @@ class AddressingModel(SlotModel):
             soft = ((log_probs + gumbel) / estimator.temperature).softmax(-1)
             hard = F.one_hot(soft.argmax(-1), soft.shape[-1]).to(soft.dtype)
             weights = (hard + soft - soft.detach()).movedim(-2, 0)
-            return self.codec.content(self._shaped(weights @ state.items.to(weights.dtype)))
+            drawn = weights @ state.items.to(weights.dtype)
+        return self.codec.content(self._shaped(drawn))
 
     # -- reading and generating --------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ class AddressingModel(SlotModel):
         with no_autocast(state.keys):
             index = p.draw(n, generator=generator)[..., 0].movedim(0, -1)
         pieces = []
-        for part in index[None].split(max(1, BLOCK // max(1, state.batch_shape.numel())), -1):
+        for part in index[None].split(images_at_once(index, state.batch_shape.numel()), -1):
             content = self._contents_at(state, part)
             z = self.codec.prior(content).rsample(generator=generator)
             pieces.append(self.codec.decode(z, content)[0])
@@ -221,7 +222,9 @@ class AddressingModel(SlotModel):
         classes = support.shape[where : where + 2]
         state = self.write(support.flatten(where, where + 1))
         if scorer == "address":
-            scores = self.address(state, queries).log_probs()
+            found = self.address(state, queries)
+            with no_autocast(queries):
+                scores = found.log_probs()
         elif scorer == "posterior":
             scores = self.slot_log_likelihoods(state, queries, num_samples=num_samples, generator=generator)
         else:
@@ -234,17 +237,21 @@ class AddressingModel(SlotModel):
         """log p(a) + a bound on log p(x | m_a) for every slot: a decoder pass for each. Shapes: -> (*B, Q, M)"""
         check_size("num_samples", num_samples)
         leading = self._leading(x)
-        size = max(1, BLOCK // max(1, leading.numel()))
+        size = images_at_once(x, leading.numel())
         found = []
-        for slots in torch.arange(state.num_slots, device=x.device).split(size):
+        for start in range(0, state.num_slots, size):
+            content = self.codec.content(self._shaped(state.items[..., start : start + size, :]))
+            slots = torch.arange(min(size, state.num_slots - start), device=x.device)
             at_once = max(1, size // len(slots))
             total: Tensor | None = None
-            for start in range(0, num_samples, at_once):
-                draws = min(at_once, num_samples - start)
+            for drawn in range(0, num_samples, at_once):
+                draws = min(at_once, num_samples - drawn)
                 index = slots.repeat(draws).reshape(-1, *(1,) * len(leading)).expand(-1, *leading)
-                codes = self._codes(self._contents_at(state, index), x, generator)
+                codes = self._codes(self._contents_of(content, index), x, generator)
                 part = codes.log_weight.double().unflatten(0, (draws, len(slots))).logsumexp(0)
                 total = part if total is None else torch.logaddexp(total, part)
             assert total is not None
             found.append(total - math.log(num_samples))
-        return torch.cat(found).movedim(0, -1).to(state.keys.dtype) + self.prior_address(state).log_probs()
+        with no_autocast(x):
+            log_prior = self.prior_address(state).log_probs()
+        return torch.cat(found).movedim(0, -1).to(state.keys.dtype) + log_prior

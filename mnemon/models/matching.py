@@ -23,7 +23,7 @@ from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.slots import ItemState, Similarity, scale_keys
 from mnemon.models.codec_model import full_precision, no_autocast
 from mnemon.models.slot_model import LEARNED_STD, SlotModel
-from mnemon.nets.codec import BLOCK
+from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import Content
 from mnemon.nets.matching import Matcher, MatchingCodec
 from mnemon.objectives import Estimator, Surrogate
@@ -75,6 +75,7 @@ class MatchingModel(SlotModel):
     """
 
     estimators = ("terms", "importance")
+    takes_empty = True
     codec: MatchingCodec
 
     def __init__(
@@ -168,7 +169,7 @@ class MatchingModel(SlotModel):
         leading = q.mean.shape[:-1]
         noise = self._noise(leading, num_samples, generator).to(q.mean.dtype)
         z = (q.mean + q.std * noise).movedim(0, -3)  # (*B, S, Q, C)
-        size = num_samples if torch.is_grad_enabled() else max(1, BLOCK // max(1, leading.numel()))
+        size = num_samples if torch.is_grad_enabled() else images_at_once(x, leading.numel())
         where, found = len(leading) - 1, []
         targets = x.unsqueeze(len(self._leading(x)) - 1)
         for part in z.split(size, where):
@@ -245,7 +246,7 @@ class MatchingModel(SlotModel):
         memory = self._open(state)
         p = self._prior(memory)
         noise = self._noise(torch.Size((*state.batch_shape, n)), 1, generator)[0].to(p.mean.dtype)
-        pieces = (p.mean + p.std * noise).split(max(1, BLOCK // max(1, state.batch_shape.numel())), -2)
+        pieces = (p.mean + p.std * noise).split(images_at_once(noise, state.batch_shape.numel()), -2)
         return torch.cat([self._decode(memory, part) for part in pieces], len(state.batch_shape))
 
     def _blank(self, state: ItemState) -> Tensor:
@@ -255,7 +256,9 @@ class MatchingModel(SlotModel):
         return self.codec.likelihood.mean(self._decode(memory, self._prior(memory).mean))
 
     def _check_state(self, where: str, state: ItemState) -> None:
-        """A memory without items is one, too."""
-        if isinstance(state, ItemState) and state.num_slots == 0:
-            state = self._with_pseudo_input(state)
         super()._check_state(where, state)
+        if state.keys.shape[-1] != self.pseudo_key.numel():
+            raise ValueError(
+                f"{where}: expected an ItemState with keys (*B, M, {self.pseudo_key.numel()}), got "
+                f"{tuple(state.keys.shape)}; keys of another size belong to another model"
+            )

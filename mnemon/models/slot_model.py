@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from mnemon.core.protocol import Terms
 from mnemon.memories.frames import Frames
 from mnemon.memories.slots import ItemState, Similarity, SlotAddress, scale_keys, scale_queries, take_slots
 from mnemon.models.codec_model import CodecModel, full_precision, take_items
-from mnemon.nets.codec import BLOCK
+from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import ConditionalCodec, Content
 
 LEARNED_STD = 0.5
@@ -34,6 +34,8 @@ class SlotModel(CodecModel):
     """
 
     codec: ConditionalCodec
+    takes_empty: ClassVar[bool] = False
+    """Whether a memory without items can be asked."""
 
     def __init__(
         self,
@@ -135,10 +137,12 @@ class SlotModel(CodecModel):
         draws = index.shape[0] * index.shape[-1] * (1 if state.batch_shape else index[0, ..., 0].numel())
         if state.num_slots > draws:
             return self.codec.content(self._shaped(take_slots(state.items, index)))
-        depth = len(state.batch_shape) + 1
-        return self.codec.content(self._shaped(state.items)).map(
-            lambda values: take_slots(values.flatten(depth), index).unflatten(-1, values.shape[depth:])
-        )
+        return self._contents_of(self.codec.content(self._shaped(state.items)), index)
+
+    def _contents_of(self, content: Content, index: Tensor) -> Content:
+        """Of slots whose contents are known. Shapes: content (*B, M, ...), index (S, *B, Q) -> (S, *B, Q, ...)"""
+        depth = content.m.ndim - len(self.codec.content_shape)
+        return content.map(lambda values: take_slots(values.flatten(depth), index).unflatten(-1, values.shape[depth:]))
 
     def _shaped(self, items: Tensor) -> Tensor:
         return items.unflatten(-1, self.codec.content_shape)
@@ -155,7 +159,7 @@ class SlotModel(CodecModel):
     def _pieces(self, x: Tensor) -> tuple[Tensor, ...]:
         """Images in pieces of which all episodes' fit through the nets at once. Shapes: (*B, Q, *X)"""
         leading = self._leading(x)
-        return x.split(max(1, BLOCK // max(1, leading[:-1].numel())), dim=len(leading) - 1)
+        return x.split(images_at_once(x, leading[:-1].numel()), dim=len(leading) - 1)
 
     def _recall(self, state: Any, cue: Tensor, generator: torch.Generator | None) -> Tensor:
         self._check_state("read", state)
@@ -210,5 +214,5 @@ class SlotModel(CodecModel):
                 f"{where}: expected an ItemState with items (*B, M, {size}), got {got}; items of another size belong "
                 "to another model"
             )
-        if state.num_slots == 0:
+        if state.num_slots == 0 and not self.takes_empty:
             raise ValueError(f"{where}: expected a memory with an item, got an empty one; write one first")

@@ -17,7 +17,7 @@ from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.slots import ItemState, Similarity
 from mnemon.models.codec_model import no_autocast
 from mnemon.models.slot_model import SlotModel
-from mnemon.nets.codec import BLOCK
+from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import ConditionalCodec, Content
 from mnemon.objectives import Estimator, Surrogate
 
@@ -59,7 +59,8 @@ class SoftAttentionModel(SlotModel):
         """What the code sees: the weighted mean of the contents. Shapes: (S, *B, Q, C)"""
         log_weights = self.attention(state, z)
         with no_autocast(z):
-            return self.codec.content(self._shaped(log_weights.exp() @ state.items.to(log_weights.dtype)))
+            mean = log_weights.exp() @ state.items.to(log_weights.dtype)
+        return self.codec.content(self._shaped(mean))
 
     def _codes(self, x: Tensor, num_samples: int, generator: torch.Generator | None) -> tuple[DiagonalGaussian, Tensor]:
         """q(z | x) and draws of it. Shapes: -> (*B, Q, C), (S, *B, Q, C)"""
@@ -76,7 +77,7 @@ class SoftAttentionModel(SlotModel):
     def _log_weights(self, state: ItemState, x: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
         q, z = self._codes(x, num_samples, generator)
         standard = _standard(q)
-        size = max(1, BLOCK // max(1, z[0, ..., 0].numel()))
+        size = images_at_once(x, z[0, ..., 0].numel())
         found = [
             self.codec.log_prob(part, self._attended(state, part), x) + standard.log_prob(part) - q.log_prob(part)
             for part in z.split(size)
@@ -124,7 +125,7 @@ class SoftAttentionModel(SlotModel):
     def _generate(self, state: ItemState, n: int, generator: torch.Generator | None) -> Tensor:
         self._check_state("sample", state)
         z = self._noise(torch.Size((*state.batch_shape, n)), 1, generator)
-        pieces = z.split(max(1, BLOCK // max(1, state.batch_shape.numel())), -2)
+        pieces = z.split(images_at_once(z, state.batch_shape.numel()), -2)
         return torch.cat([self.codec.decode(part, self._attended(state, part))[0] for part in pieces], z.ndim - 3)
 
     def _blank(self, state: ItemState) -> Tensor:

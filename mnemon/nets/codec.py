@@ -20,8 +20,9 @@ LIKELIHOODS: dict[str, PixelLikelihood] = {
     "logistic_mixture": LogisticMixturePixels(),
 }
 Architecture = Literal["basic", "improved", "padded", "pyramid", "mlp"]
-BLOCK = 2048
-"""Images that go through a net at a time when it is only used."""
+BLOCK, CPU_BLOCK = 2048, 128
+"""Images that go through a net at a time when it is only used. On a CPU few: memory for larger maps is fetched from the
+system anew for every layer, which takes longer than the layer."""
 
 
 class ImageCodec(nn.Module):
@@ -44,9 +45,15 @@ class ImageCodec(nn.Module):
 
     def in_blocks(self, net: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """A net on many items, piece by piece where nothing is to be learned: large episodes fit into memory."""
-        if self.training or torch.is_grad_enabled() or len(x) <= BLOCK:
+        size = images_at_once(x)
+        if self.training or torch.is_grad_enabled() or len(x) <= size:
             return net(x)
-        return torch.cat([net(part) for part in x.split(BLOCK)])
+        return torch.cat([net(part) for part in x.split(size)])
+
+
+def images_at_once(like: Tensor, copies: int = 1) -> int:
+    """How many images go through a net at a time where `like` is, each of them in so many copies; at least one."""
+    return max(1, (CPU_BLOCK if like.device.type == "cpu" else BLOCK) // max(1, copies))
 
 
 def find_likelihood(name: str) -> PixelLikelihood:

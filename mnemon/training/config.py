@@ -95,6 +95,11 @@ class ModelConfig:
     flat_prior: bool = False
     content_dim: int | None = None
     num_matching_steps: int | None = None
+    num_reads: int | None = None
+    map_shape: tuple[int, int, int] | None = None
+    """(channels, height, width) of a spatial memory."""
+    read_size: int | None = None
+    """Pixels on a side of what is read of it at once."""
     vary_items: bool = False
     """In training, explain each target from a random part of the written items."""
     regulariser: RegulariserConfig | None = None
@@ -131,7 +136,9 @@ class StageConfig:
     leftover: bool = False
     """Add the epochs that the stage before left unused when it stopped early (VBM, F.2.2)."""
     learning_rate: float = 1e-3
-    decay: Literal["constant", "cosine"] = "constant"
+    decay: Literal["constant", "cosine", "one_cycle"] = "constant"
+    """cosine: down to 0. one_cycle: first a linear rise, for the share `warmup` of the stage (Kanerva++, E)."""
+    warmup: float = 0.0
     patience: int = 10
     """Epochs without a better validation bound before the stage stops; 0: never."""
     kl_warmup: float = 0.0
@@ -143,12 +150,17 @@ class StageConfig:
 class TrainingConfig:
     """The optimiser and how the loop runs."""
 
+    optimizer: Literal["adam", "lars_adam"] = "adam"
+    """lars_adam: each layer's Adam step is scaled to trust_coefficient x learning_rate of the length of its weights."""
+    trust_coefficient: float = 1.0
     beta1: float = 0.9
     beta2: float = 0.999
     weight_decay: float = 0.0
     weight_decay_form: Literal["decoupled", "l2"] = "decoupled"
     """As AdamW has it, or as the gradient of half its square norm, which Adam then scales. Learned contents of a memory
     are left alone."""
+    weight_decay_on: Literal["all", "weights"] = "all"
+    """weights: neither biases nor what norms scale and shift by (Kanerva++, E)."""
     loss_unit: Literal["frame", "pixel"] = "frame"
     """Nats per frame, or per pixel and channel: what clip_norm and the optimiser's epsilon are measured against."""
     clip_norm: float | None = None
@@ -196,7 +208,7 @@ SIZES = {
     "data": ("episode_length", "min_length", "num_classes", "batch_size", "duplicate", "validation_groups", "targets"),
     "model": (
         "num_filters", "code_dim", "num_slots", "num_clusters", "num_segments", "num_steps", "online_chunks",
-        "context_dim", "hidden", "embedding_dim", "content_dim", "num_matching_steps",
+        "context_dim", "hidden", "embedding_dim", "content_dim", "num_matching_steps", "num_reads", "read_size",
     ),
     "objective": ("num_samples",),
     "training": ("log_every", "checkpoint_every", "validation_batches"),
@@ -223,7 +235,21 @@ def parse(values: Mapping[str, Any]) -> Config:
         for name in ("epochs", "patience", "kl_warmup"):
             if getattr(stage, name) < 0:
                 raise ValueError(f"stages.{number}.{name}: expected at least 0, got {getattr(stage, name)}")
+        _check_warmup(f"stages.{number}.warmup", stage)
+    if not config.training.trust_coefficient > 0:
+        raise ValueError(f"training.trust_coefficient: expected above 0, got {config.training.trust_coefficient}")
     return config
+
+
+def _check_warmup(where: str, stage: StageConfig) -> None:
+    if stage.decay != "one_cycle":
+        if stage.warmup:
+            raise ValueError(f"{where}: a {stage.decay} rate has no rise; leave it out, or take decay one_cycle")
+    elif not 0 < stage.warmup < 1:
+        raise ValueError(
+            f"{where}: expected the share of the stage in which the rate rises, above 0 and below 1, got "
+            f"{stage.warmup}; decay cosine goes without"
+        )
 
 
 def _check_targets(config: Config) -> None:

@@ -25,12 +25,12 @@ from mnemon.training.config import Config, StageConfig
 from mnemon.training.data import TrainingData
 from mnemon.training.metrics import Bar, Metrics
 from mnemon.training.objective import NAMES
+from mnemon.training.optimizers import make_optimizer
 from mnemon.training.progress import Progress, Summary, blame_numbers, check_finite_values, check_finite_weights
 from mnemon.training.schedules import kl_weight, learning_rate
 from mnemon.training.setup import (
     Fabric,
     TrainingStep,
-    decayed_groups,
     fresh_model,
     make_fabric,
     set_stage_regulariser,
@@ -292,14 +292,8 @@ class Trainer:
         return self.config.stages[self.progress.stage]
 
     def _begin_optimiser(self) -> None:
-        training = self.config.training
-        kind = torch.optim.AdamW if training.weight_decay_form == "decoupled" else torch.optim.Adam
-        optimizer = kind(
-            decayed_groups(self.step_module, self.model),
-            lr=self._stage.learning_rate,
-            betas=(training.beta1, training.beta2),
-            weight_decay=training.weight_decay,
-        )
+        rate = self._stage.learning_rate
+        optimizer = make_optimizer(self.step_module, self.model, self.config.training, rate)
         self.optimizer = self.fabric.setup_optimizers(optimizer)
 
     def _save(self) -> None:

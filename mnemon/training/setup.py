@@ -8,7 +8,6 @@ import math
 import os
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -127,12 +126,3 @@ def set_stage_regulariser(model: CodecModel, config: Config, stage: StageConfig)
         set_regulariser(model, regulariser)
     elif isinstance(model, MemoryVAE):
         model.regulariser = None
-
-
-def decayed_groups(module: nn.Module, model: CodecModel) -> list[dict[str, Any]]:
-    """The parameters for an optimiser: those that weight decay applies to, and those that it leaves alone."""
-    kept = {id(parameter) for name, parameter in model.named_parameters() if name in model.undecayed}
-    groups: list[dict[str, Any]] = [{"params": [p for p in module.parameters() if id(p) not in kept]}]
-    if kept:
-        groups.append({"params": [p for p in module.parameters() if id(p) in kept], "weight_decay": 0.0})
-    return groups

@@ -173,3 +173,16 @@ def test_many_samples_in_pieces_are_the_bound_of_all():
         whole = model.log_likelihood(state, x, num_samples=3, generator=seeded(4)).value
         pieces = importance_bound(model, state, x, num_samples=3, generator=seeded(4))
     torch.testing.assert_close(pieces, whole)
+
+
+@pytest.mark.parametrize(
+    ("kind", "net"), [("gmn", "content_net"), ("gmn", "posterior_net"), ("soft-attention", "posterior_net")]
+)
+def test_many_samples_do_not_ask_again_for_what_is_the_same_for_all(kind, net):
+    model, seen = model_of(of_kind(kind)), []
+    getattr(model.codec, net).register_forward_hook(lambda module, inputs, _: seen.append(len(inputs[0])))
+    x = patterns().draw(torch.arange(120).repeat(10), seeded()).view(10, 120, *SHAPE)
+    with torch.no_grad():
+        found = importance_bound(model, model.write(x[:, :2]), x, num_samples=12, generator=seeded(4))
+    assert found.shape == (10, 120)
+    assert sum(seen) == (30 if net == "content_net" else 1200)

@@ -173,6 +173,8 @@ class TestRecords:
         (record,) = prior(evaluation_of())
         assert (record["bound"], record["scored"], record["num_samples"]) == ("prior", "unseen", 2)
         assert record["note"] == "nothing written; 6 images"
+        (record,) = prior(evaluation_of("gmn"))
+        assert record["memory_floats"] == 0  # no item is stored
 
 
 def test_cells_come_back_from_their_notes():

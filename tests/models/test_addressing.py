@@ -137,6 +137,35 @@ def test_every_slot_by_itself_against_the_integral():
         torch.testing.assert_close(found, exact(made, state, x), atol=0.03, rtol=0)
 
 
+def test_every_slot_of_many_memories_in_blocks(monkeypatch):
+    monkeypatch.setattr("mnemon.nets.codec.CPU_BLOCK", 24)
+    made, seen = model(), []
+    made.codec.content_net.register_forward_hook(lambda net, inputs, _: seen.append(len(inputs[0])))
+    with torch.no_grad():
+        state, x = made.write(vectors(2, 7, D)), vectors(2, 3, D, seed=5)
+        found = made.slot_log_likelihoods(state, x, num_samples=4000, generator=seeded())
+        assert sum(seen) == 14  # each slot once, however many blocks of slots and samples there are
+        for b, query in itertools.product(range(2), range(3)):
+            torch.testing.assert_close(found[b, query], exact(made, state[b], x[b, query]), atol=0.05, rtol=0)
+
+
+def test_under_autocast_nets_are_half_precision_and_addresses_are_not():
+    made, x = model().float(), vectors(2, 4, D).float()
+    other, seen = soft().float(), []
+    for each in (made, other):
+        linear = each.codec.content_net.linear = nn.Linear(D, D)
+        each.codec.content_net.forward = lambda m, linear=linear: (linear(m),)
+        linear.register_forward_hook(lambda net, inputs, outputs: seen.append(outputs.dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        made.surrogate(x, Estimator("gumbel", 2), generator=seeded())
+        other.log_weights(other.write(x), x)
+        assert set(seen) == {torch.bfloat16}
+        for scorer in made.class_scorers:
+            assert made.class_log_scores(x[:, :, None], x, scorer=scorer).dtype == torch.float32
+        found = made.class_log_scores(x[:, :, None], x, scorer="address")
+    torch.testing.assert_close(found.exp().sum(-1), torch.ones(2, 4), atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("kind", ["vimco", "vimco_geometric"])
 def test_the_gradient_is_that_of_the_two_sample_bound(kind):
     """Exactly: both addresses summed over, both codes integrated by Gauss-Hermite quadrature."""

@@ -334,8 +334,11 @@ def test_bad_input():
     ):
         with pytest.raises(ValueError, match=r"items \(\*B, M, 2\), got \(3, 3\); items of another size"):
             call()
-    with pytest.raises(ValueError, match="expected items of size 3 with keys of size 3, got 2 and 3"):
-        made.sample(ItemState(vectors(0, D + 1), vectors(0, E)))
+    for call in (made.sample, lambda state: made.write(x, prior=state), lambda state: made.log_weights(state, x)):
+        with pytest.raises(ValueError, match=r"items \(\*B, M, 2\), got \(0, 3\); items of another size"):
+            call(ItemState(vectors(0, D + 1), vectors(0, E)))
+        with pytest.raises(ValueError, match=rf"keys \(\*B, M, {E}\), got \(4, {E + 1}\); keys of another size"):
+            call(ItemState(vectors(4, D), vectors(4, E + 1)))
     with pytest.raises(ValueError, match="expected an ItemState"):
         made.sample(x)
     with pytest.raises(ValueError, match="at least one item"):

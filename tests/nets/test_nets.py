@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mnemon.nets.codec import BLOCK, Codec
+from mnemon.nets.codec import BLOCK, CPU_BLOCK, Codec, images_at_once
 from mnemon.nets.conv import ConvDecoder, ConvEncoder
 
 
@@ -70,8 +70,17 @@ def test_bad_input():
 def test_many_images_go_through_in_blocks():
     torch.manual_seed(0)
     codec = Codec.convolutional((1, 22, 22), 3, num_filters=4, architecture="basic").double().eval()
-    x = torch.rand(BLOCK + 5, 1, 22, 22, dtype=torch.float64)
+    x = torch.rand(CPU_BLOCK + 5, 1, 22, 22, dtype=torch.float64)
     whole = codec.encode(x)  # with gradients: all at once
     with torch.no_grad():
         torch.testing.assert_close(codec.encode(x).mean, whole.mean)
         torch.testing.assert_close(codec.decode(whole.mean[-7:]), codec.decode(whole.mean)[-7:])
+        seen = []
+        codec.encoder.register_forward_hook(lambda net, inputs, _: seen.append(len(inputs[0])))
+        codec.encode(x)
+        assert seen == [CPU_BLOCK, 5]
+
+
+def test_how_many_images_are_a_block():
+    assert [images_at_once(torch.zeros(1), copies) for copies in (0, 1, 3, 500)] == [128, 128, 42, 1]
+    assert images_at_once(torch.zeros(1, device="meta")) == BLOCK

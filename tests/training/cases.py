@@ -58,6 +58,7 @@ SIZES = {
     "vma": {**NO_SLOTS, "architecture": "pyramid", "embedding_dim": 5},
     "soft-attention": {**NO_SLOTS, "architecture": "mlp", "embedding_dim": 5},
     "gmn": {**NO_SLOTS, "architecture": "mlp", "embedding_dim": 5, "vary_items": True},
+    "kanerva-pp": {**NO_SLOTS, "num_filters": 8, "map_shape": (2, 8, 8), "read_size": 4, "hidden": 16},
     "vbm-gaussian": {"num_clusters": None},
     "vbm-shifted": {"num_clusters": None},
     "vbm-categorical": {"num_clusters": None},

@@ -1,0 +1,64 @@
+"""Dense layers of spectral norm one: no layer stretches its input. K++, appendix E (after Miyato et al., 2018)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mnemon.core.checks import check_size
+
+NUM_SQUARINGS = 6
+
+
+def leading_vectors(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Left and right singular vectors of the largest singular value, nearly, without gradient.
+
+    Power iteration from a fixed vector: the matrix product with its transpose is squared six times, which is 64
+    iterations. Nothing is kept from call to call, so the same weights always give the same function.
+
+    Shapes: (M, N) -> (M), (N)
+    """
+    weight = weight.detach()
+    wide = weight.shape[0] <= weight.shape[1]
+    power = weight @ weight.mT if wide else weight.mT @ weight
+    start = torch.linspace(1.0, 2.0, len(power), dtype=power.dtype, device=power.device)
+    start = start * (1 - 2 * (torch.arange(len(power), device=power.device) % 2))  # orthogonal to nothing in sight
+    for _ in range(NUM_SQUARINGS):
+        power = power / power.norm().clamp(min=1e-12)
+        power = power @ power
+    vector = F.normalize(power @ start, dim=0)
+    other = F.normalize((weight.mT if wide else weight) @ vector, dim=0)
+    return (vector, other) if wide else (other, vector)
+
+
+class SpectralLinear(nn.Linear):
+    """A linear layer divided by its largest singular value. Shapes: (..., N) -> (..., M)
+
+    Differs from Miyato et al.: the singular vectors are found anew at each call, not by one step from the call before,
+    so a call in training changes nothing.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            left, right = leading_vectors(self.weight)
+            weight = self.weight / (left @ self.weight @ right).clamp(min=1e-12)
+        return F.linear(x, weight, self.bias)
+
+
+class GaussianDense(nn.Module):
+    """Mean and standard deviation by three linear layers of spectral norm one, without activations between.
+
+    Shapes: (..., width) -> (..., dim) both
+    """
+
+    def __init__(self, width: int, dim: int, *, hidden: int = 512) -> None:
+        super().__init__()
+        check_size("hidden", hidden)
+        self.layers = nn.Sequential(
+            SpectralLinear(width, hidden), SpectralLinear(hidden, hidden), SpectralLinear(hidden, 2 * dim)
+        )
+
+    def forward(self, encoding: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = self.layers(encoding).chunk(2, dim=-1)
+        return mean, log_std.clamp(-8, 8).exp()

@@ -1,0 +1,204 @@
+"""Kanerva++: its bound against quadrature, what its write depends on, and what it refuses."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from mnemon.distributions.gaussian import DiagonalGaussian
+from mnemon.memories.spatial import SpatialState
+from mnemon.models import VAE, KanervaPlusPlus
+from mnemon.nets.codec import Codec
+from mnemon.nets.resnet_tsm import tsm_codec
+from mnemon.registry import build_model
+from mnemon.training.config import ModelConfig
+
+SHAPE = (1, 12, 10)
+
+
+def model(code_dim=4, num_reads=2, likelihood="bernoulli", **options):
+    torch.manual_seed(0)
+    codec = tsm_codec(SHAPE, code_dim, likelihood=likelihood, num_filters=4, hidden=6)
+    options = {"map_shape": (2, 8, 8), "read_size": 5, **options}
+    made = KanervaPlusPlus(codec, num_reads=num_reads, num_filters=4, hidden=6, **options).double()
+    made.terms(images(4, 6, seed=9))  # running statistics
+    return made.eval()
+
+
+def images(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.rand(*shape, *SHAPE, dtype=torch.float64, generator=generator) < 0.3).double()
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def evidence(made, state, x, points):
+    """log p(x | memory) for one read and codes of one number, by sums over grids: of keys at the middles of intervals
+    of equal probability (reads have kinks, at which rules of high order gain nothing), and of codes."""
+    nodes = torch.special.ndtri((torch.arange(points, dtype=torch.float64) + 0.5) / points)
+    prior = made._code_prior(state, torch.cartesian_prod(nodes, nodes, nodes)[:, None, :])
+    z = torch.linspace(-15, 15, 501, dtype=torch.float64)
+    log_prior = DiagonalGaussian(prior.mean[:, None], prior.std[:, None]).log_prob(z[:, None])
+    log_prior = log_prior.logsumexp(0) - 3 * math.log(points)
+    log_pixels = made.codec.log_prob(z[:, None].expand(len(x), -1, 1), x[:, None].expand(-1, len(z), *SHAPE))
+    return torch.logsumexp(log_prior + log_pixels, -1) + (z[1] - z[0]).log()
+
+
+@pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
+def test_importance_weights_are_unbiased(likelihood):
+    made, x = model(1, 1, likelihood), images(5)
+    for net, wider in ((made.codec.head, 0.7), (made.key_net, 0.3)):  # so that weights have a variance
+        bias = net.layers[-1].bias.detach()
+        bias[len(bias) // 2 :] += wider
+    state = made.write(x)
+    with torch.no_grad():
+        exact, coarse = (evidence(made, state, x[:2], points) for points in (20, 14))
+        log_weights = made.log_weights(state, x[:2], num_samples=4000, generator=seeded())
+    assert (exact - coarse).abs().max() < 1e-2
+    ratios = (log_weights - exact).exp()
+    error = ratios.std(0) / len(ratios) ** 0.5
+    assert (error < 0.1).all()
+    assert ((ratios.mean(0) - 1).abs() < 4 * error + 1e-2).all()
+    bounds = [made.log_likelihood(state, x[:2], num_samples=n, generator=seeded(1)).value for n in (1, 10, 500)]
+    elbo = log_weights.mean(0)
+    assert (elbo < exact).all()
+    assert ((exact - bounds[-1]).abs() < (exact - elbo).abs()).all()
+
+
+def test_terms_and_weights_agree_on_episodes_of_one():
+    """There both encode the frame alone: the mean log-weight is the bound's mean."""
+    made, x = model(), images(3, 1)
+    state = made.write(x)
+    with torch.no_grad():
+        draws = made.log_weights(state, x, num_samples=1500, generator=seeded())[..., 0]
+        many = made.terms(x.expand(500, *x.shape), generator=seeded(1))
+    assert many.memory_kl is None
+    error = (draws.var(0) / len(draws) + many.conditional.var(0) / len(many.conditional)).sqrt()
+    assert ((draws.mean(0) - many.conditional.mean(0)).abs() < 4 * error).all()
+
+
+def test_a_cue_does_not_depend_on_the_others():
+    made, x = model(), images(5)
+    state = made.write(x)
+    torch.testing.assert_close(made.read(state, x, steps=3)[2:4], made.read(state, x[2:4], steps=3))
+    with torch.no_grad():
+        whole, part = (made.log_weights(state, some, num_samples=800, generator=seeded()) for some in (x, x[:1]))
+    error = (whole[:, 0].var(0) / 400).sqrt()
+    assert (whole[:, 0].mean() - part[:, 0].mean()).abs() < 4 * error
+
+
+def test_order_and_neighbours_move_the_memory_a_little():
+    """What the shift costs: another order moves the map by less than other frames do."""
+    made, x = model(), images(6)
+    memory = made.write(x).memory
+    shuffled = made.write(x[torch.tensor([3, 0, 5, 1, 4, 2])]).memory
+    other = made.write(images(6, seed=4)).memory
+    assert 0 < (shuffled - memory).norm() < (other - memory).norm()
+    alone = made.map_net(made.codec.encodings(x).mean(0)[None])[0]
+    assert (alone - memory).abs().max() > 0
+
+
+def test_weights_count_in_the_mean():
+    made, x = model(), images(4)
+    torch.testing.assert_close(made.write(x, weights=torch.full((4,), 2.0)).memory, made.write(x).memory)
+    weights = torch.tensor([1.0, 0.0, 3.0, 1.0])
+    without = x[weights > 0]
+    encodings = made.codec.encoder.encode_episodes(without)
+    pooled = (encodings * weights[weights > 0][:, None]).sum(0) / weights.sum()
+    torch.testing.assert_close(made.write(x, weights=weights).memory, made.map_net(pooled[None])[0])
+    with pytest.raises(ValueError, match="weights of shape"):
+        made.write(x, weights=torch.ones(3))
+
+
+def test_what_is_not_written_does_not_reach_the_memory():
+    """Not through the shift either: held-out frames are scored against a memory that never saw them."""
+    made, x = model(), images(6)
+    write_mask = torch.tensor([True, True, False, True, False, False])
+    other = torch.where(write_mask[:, None, None, None], x, images(6, seed=5))
+    left, right = (made.terms_and_state(some, write_mask=write_mask)[1] for some in (x, other))
+    assert torch.equal(left.memory, right.memory)
+    torch.testing.assert_close(left.memory, made.write(x[write_mask]).memory)
+
+
+def test_reading_goes_through_the_memory():
+    made, x = model(), images(5)
+    one, two = made.write(x), made.write(images(5, seed=7))
+    assert not torch.allclose(made.read(one, x), made.read(two, x))
+    step = made.read(one, x)
+    torch.testing.assert_close(made.read(one, x, steps=2), made.read(one, step))
+
+
+def test_perturbed_keys_stay_near():
+    made, x = model(), images(2, 3)
+    state = made.write(x)
+    around = made.perturbed(state, x, 4, generator=seeded())
+    assert around.shape == (2, 3, 4, *SHAPE)
+    still = made.perturbed(state, x, 2, std=0.0)
+    torch.testing.assert_close(still, made.read(state, x)[:, :, None].expand_as(still))
+    near, far = (
+        (made.perturbed(state, x, 8, std=std, generator=seeded()) - still[:, :, :1]).norm() for std in (0.05, 0.8)
+    )
+    assert 0 < near < far
+
+
+def test_one_memory_for_many_cues():
+    made, x = model(), images(5)
+    state = made.write(x)
+    cues = images(2, 3, 4, seed=2)
+    shared = made.read(state, cues)
+    torch.testing.assert_close(shared[1, 2], made.read(state, cues[1, 2]))
+    assert made.log_weights(state, cues, num_samples=2).shape == (2, 2, 3, 4)
+
+
+def test_training_learns():
+    """A few steps on one batch raise the bound."""
+    made = model().train()
+    x = images(3, 6)
+    optimizer = torch.optim.Adam(made.parameters(), lr=3e-3)
+    values = []
+    for step in range(40):
+        loss = -made.terms(x, generator=seeded(step)).conditional.mean() / 6
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        values.append(-loss.item())
+    assert np.mean(values[-5:]) > np.mean(values[:5]) + 10
+
+
+def test_refusals():
+    made, x = model(), images(4)
+    state = made.write(x)
+    with pytest.raises(ValueError, match="one pass from the mean encoding"):
+        made.write(x, prior=state)
+    with pytest.raises(ValueError, match=r"use \.conditional"):
+        made.terms(x).joint
+    with pytest.raises(ValueError, match="no memory before the first write"):
+        made.prior_state()
+    small = SpatialState(torch.zeros(2, 8, 7, dtype=torch.float64))
+    for use in (made.read, made.log_weights, made.perturbed):
+        with pytest.raises(ValueError, match=r"memory \(\*B, 2, 8, 8\), got \(2, 8, 7\)"):
+            use(small, x)
+    with pytest.raises(ValueError, match="another model"):
+        made.sample(small)
+    with pytest.raises(ValueError, match="got CountState"):
+        made.sample(VAE(made.codec).write(x))
+    with pytest.raises(ValueError, match="tsm_codec"):
+        KanervaPlusPlus(Codec.convolutional((1, 28, 28), 4))
+    with pytest.raises(ValueError, match="map_shape"):
+        model(map_shape=(2, 8))
+    with pytest.raises(ValueError, match="nets of its own"):
+        build_model(ModelConfig(kind="kanerva-pp", image_shape=SHAPE, architecture="mlp"))
+
+
+def test_the_published_size():
+    """A map of 3 x 64 x 64, two reads, dense nets of 512."""
+    made = build_model(ModelConfig(kind="kanerva-pp", image_shape=(1, 28, 28), num_filters=64))
+    assert isinstance(made, KanervaPlusPlus)
+    assert (made.num_reads, made.map_shape) == (2, (3, 64, 64))
+    assert made.codec.encoding_dim == 512
+    with torch.no_grad():
+        state = made.eval().write(torch.rand(2, 3, 1, 28, 28))
+    assert state.memory.shape == (2, 3, 64, 64)
