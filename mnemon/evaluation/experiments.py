@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -71,17 +70,6 @@ class Evaluation:
     def length(self) -> int:
         return self.config.data.episode_length
 
-    @cached_property
-    def writes(self) -> bool:
-        """Whether episodes can be written; a learned memory is a parameter, and refuses them."""
-        x = torch.zeros(1, *self.model.codec.image_shape, device=self.test.device)
-        with torch.no_grad():
-            try:
-                self.model.write(x)
-            except ValueError:
-                return False
-        return True
-
     def record(self, estimate: Estimate, metric: str, unit: str, **more: Any) -> dict[str, Any]:
         interval = None if math.isnan(estimate.interval) else round(estimate.interval, 5)
         settings = {"episode_length": self.length, "memory_floats": self.floats(), **self.common, **more}
@@ -94,7 +82,7 @@ class Evaluation:
 
     def floats(self, length: int | None = None, **write: Any) -> int:
         """Floats of one episode's memory, or of a learned one."""
-        if not self.writes:
+        if not self.model.can_write:
             return self.prior_floats
         x = torch.zeros(length or self.length, *self.model.codec.image_shape, device=self.test.device)
         with torch.no_grad():
@@ -159,7 +147,7 @@ def groups(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
 
 def recall(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     """Squared error of corrupted written images, before and after reading."""
-    if evaluation.writes:
+    if evaluation.model.can_write:
         yield from _recall(evaluation, evaluation.length)
 
 
@@ -238,7 +226,7 @@ def _recall(
 def class_sizes(evaluation: Evaluation) -> dict[str, Any] | None:
     """Classes and items per class of an episode: 8 x 8 where there are classes enough, else half of the classes."""
     data = evaluation.test.data
-    if data.labels is None or data.num_classes < 4 or not evaluation.writes:
+    if data.labels is None or data.num_classes < 4 or not evaluation.model.can_write:
         return None
     num_classes = min(8, data.num_classes // 2)
     smallest = int(data.labels.unique(return_counts=True)[1].min())

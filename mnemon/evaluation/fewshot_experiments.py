@@ -121,7 +121,7 @@ def classification(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
 def _check(part: str, evaluation: Evaluation) -> None:
     if evaluation.test.data.labels is None:
         raise ValueError(f"--part {part}: expected labelled images, but {evaluation.test.data.name} has no labels")
-    if not evaluation.writes:
+    if not evaluation.model.can_write:
         raise ValueError(f"--part {part}: expected a model that writes examples, got one with a learned memory")
 
 

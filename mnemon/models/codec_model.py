@@ -35,6 +35,11 @@ class CodecModel(MemoryModel):
         self.codec = codec
         self._graphs: WriteGraphs | None = None
 
+    @property
+    def can_write(self) -> bool:
+        """Whether episodes can be written; a learned memory is a parameter, and refuses them."""
+        return True
+
     def use_graphs(self) -> None:
         """Replay the sweeps of `terms`, if there are any, as CUDA graphs, for training steps: see `WriteGraphs`."""
         self._graphs = WriteGraphs()

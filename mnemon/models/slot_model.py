@@ -85,6 +85,10 @@ class SlotModel(CodecModel):
         state = self._store(self._present(x, mask), counts).compact()
         return state if prior is None else prior.append(state)
 
+    @property
+    def can_write(self) -> bool:
+        return self.contents is None
+
     def prior_state(self, batch_shape: tuple[int, ...] = ()) -> ItemState:
         """The learned memory; without one there is nothing before the first write."""
         if self.contents is None:

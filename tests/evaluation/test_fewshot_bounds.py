@@ -217,7 +217,7 @@ class TestAddressing:
 
     def test_what_it_has_no_number_for(self):
         evaluation = dataclasses.replace(evaluation_of(), model=addressing())
-        assert evaluation.writes
+        assert evaluation.model.can_write
         assert {r["bound"] for r in bounds(evaluation)} == {"conditional", None}
         assert "memory_kl" not in {r["metric"] for r in bounds(evaluation)}
         assert not has_prior(evaluation.model)
@@ -228,7 +228,7 @@ class TestAddressing:
 
     def test_a_learned_memory_is_not_asked_to_write(self):
         evaluation = dataclasses.replace(evaluation_of(), model=addressing(num_slots=7))
-        assert not evaluation.writes
+        assert not evaluation.model.can_write
         assert evaluation.floats() == 7 * (6 + 5)
         (record,) = prior(evaluation)
         assert record["value"] < 0
