@@ -12,8 +12,10 @@ from torch.autograd import forward_ad
 
 
 def truth(condition: Tensor) -> bool | None:
-    """Whether every element is true; None where values cannot be seen (inside compile and vmap)."""
+    """Whether every element is true; None where values cannot be seen (inside compile, vmap and CUDA graphs)."""
     if torch.compiler.is_compiling():
+        return None
+    if condition.is_cuda and torch.cuda.is_current_stream_capturing():
         return None
     try:
         return bool(condition.all())

@@ -16,12 +16,15 @@ from mnemon.evaluation.novelty import has_prior, novelty
 from mnemon.evaluation.papers import paper_joint
 from mnemon.evaluation.recall import CORRUPTIONS, recall_errors
 from mnemon.memories.tree import MAX_SEQUENCES
-from mnemon.models import MemoryVAE
+from mnemon.models import AddressingModel, MemoryVAE
 from mnemon.models.codec_model import CodecModel
 from mnemon.training.config import Config
 
 SIZES = ((64, 10), (640, 100), (1280, 150))
 """Episode length and clusters at which mixture and tree memories are resized (VBM, 4.4.3)."""
+
+ITEMS = (16, 64, 256, 1024, 2048)
+"""Items in a memory that stores them; VMA is trained to recall with 256 (VMA, 4.1)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +174,9 @@ def novelty_scores(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
 
 
 def resized(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
-    """The same weights with longer episodes and more clusters: bounds and recall."""
+    """The same weights with more in memory: bounds, and recall of memories that have clusters."""
+    if isinstance(evaluation.model, AddressingModel) and evaluation.model.can_write:
+        yield from _more_items(evaluation)
     if evaluation.config.model.num_clusters is None:
         return
     model = evaluation.model
@@ -197,6 +202,21 @@ def resized(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
                 note=f"resized to {clusters} clusters", **sizes,
             )  # fmt: skip
         yield from _recall(evaluation, length, batch, write, f"resized to {clusters} clusters; ", **sizes)
+
+
+def _more_items(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
+    """Bound and address KL of what is in memory; always finding one item among n is worth log n nats."""
+    for length in ITEMS:
+        if length > len(evaluation.test.data):
+            continue
+        found = episode_bounds(
+            evaluation.model, evaluation.test, episode_length=length, batch_size=max(1, 1024 // length),
+            seed=evaluation.seed,
+        )  # fmt: skip
+        common = {"scored": "written", "num_samples": 1, "episode_length": length}
+        common |= {"memory_floats": evaluation.floats(length), "note": f"log |M| = {math.log(length):.3f}"}
+        yield evaluation.record(found["conditional"], "bound", "nats/frame", bound="conditional", **common)
+        yield evaluation.record(found["address_kl"], "address_kl", "nats/frame", **common)
 
 
 def _recall(

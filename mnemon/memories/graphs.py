@@ -7,7 +7,8 @@ launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -64,14 +65,20 @@ def _capture(write: Callable[..., Any], tensors: list[Tensor], spec: Any) -> tup
     samples = tuple(
         t.detach().clone(memory_format=torch.contiguous_format).requires_grad_(t.requires_grad) for t in tensors
     )
-    # MAGMA, which torch may choose for batches, waits for the device: not allowed while capturing
+    with capturable_algebra():
+        replay = torch.cuda.make_graphed_callables(flat, samples, allow_unused_input=True)
+    return replay, result_spec, absent
+
+
+@contextmanager
+def capturable_algebra() -> Iterator[None]:
+    """Without MAGMA, which torch may choose for batches: it waits for the device, not allowed while capturing."""
     before = torch.backends.cuda.preferred_linalg_library()
     torch.backends.cuda.preferred_linalg_library("cusolver")
     try:
-        replay = torch.cuda.make_graphed_callables(flat, samples, allow_unused_input=True)
+        yield
     finally:
         torch.backends.cuda.preferred_linalg_library(before)
-    return replay, result_spec, absent
 
 
 def _tensors(tree: Any) -> list[Tensor]:

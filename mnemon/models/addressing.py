@@ -126,7 +126,7 @@ class AddressingModel(SlotModel):
         mask: Tensor | None = None,
         write_mask: Tensor | None = None,
         roles: Roles = EVERY_ROLE,
-        kl_weight: float = 1.0,
+        kl_weight: float | Tensor = 1.0,
         generator: torch.Generator | None = None,
     ) -> Surrogate:
         """The K-sample bound by VIMCO (VMA, equations 7 and 8), or the one-sample bound by relaxed addresses.

@@ -85,7 +85,7 @@ class CodecModel(MemoryModel):
         mask: Tensor | None = None,
         write_mask: Tensor | None = None,
         roles: Roles = EVERY_ROLE,
-        kl_weight: float = 1.0,
+        kl_weight: float | Tensor = 1.0,
         generator: torch.Generator | None = None,
     ) -> Surrogate:
         """What training maximises.

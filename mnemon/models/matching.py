@@ -203,7 +203,7 @@ class MatchingModel(SlotModel):
         mask: Tensor | None = None,
         write_mask: Tensor | None = None,
         roles: Roles = EVERY_ROLE,
-        kl_weight: float = 1.0,
+        kl_weight: float | Tensor = 1.0,
         generator: torch.Generator | None = None,
     ) -> Surrogate:
         """The bound itself, or with "importance" that of several samples."""

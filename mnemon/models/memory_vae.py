@@ -47,8 +47,10 @@ class StochasticRegulariser:
     def __call__(self, codes: Codes, expected: Tensor, generator: torch.Generator | None = None) -> Codes:
         """Codes moved by a draw of t."""
         leading = codes.mean.shape[:-1]
-        shares = codes.mean.new_tensor([self.alpha, self.beta]).expand(*leading, 2)
-        one, other = torch._standard_gamma(shares, generator=generator).unbind(-1)  # Beta is a share of two gammas
+        one, other = (  # Beta is a share of two gammas
+            torch._standard_gamma(codes.mean.new_full(leading, shape), generator=generator)
+            for shape in (self.alpha, self.beta)
+        )
         t = (self.gamma - self.epsilon + self.delta * one / (one + other))[..., None]
         return Codes(t * codes.mean + (1 - t) * expected, codes.std)
 

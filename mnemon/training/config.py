@@ -171,8 +171,9 @@ class TrainingConfig:
     """Batches between checkpoints within an epoch; one is always written at an epoch's end."""
     validation_batches: int | None = None
     tensorboard: bool = False
-    graphs: bool = True
-    """On a GPU, replay the memory's sweeps as CUDA graphs."""
+    graphs: Literal["none", "writes", "steps"] = "steps"
+    """On a GPU, replay as CUDA graphs: nothing, the memory's sweeps, or forward and backward of the whole step. Several
+    processes share their gradients during the backward pass, and replay sweeps at most."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from mnemon.core.random import stream
+from mnemon.core.random import seed_of, stream
 from mnemon.data.episodes import EpisodeBatches
 from mnemon.models.codec_model import CodecModel
 from mnemon.training import checkpoint
@@ -36,6 +36,7 @@ from mnemon.training.setup import (
     set_stage_regulariser,
 )
 from mnemon.training.statistics import NUM_BATCHES, averaging, batch_norms
+from mnemon.training.step_graph import Inputs, StepGraphs
 from mnemon.training.streams import EpisodeShard
 
 TRAIN, VALIDATE, STATISTICS = 1, 2, 4
@@ -78,7 +79,9 @@ class Trainer:
         self.bar = bar if fabric.is_global_zero else Bar(Console(), silent=True)
         self.images = data.place(fabric.device)
         self.window: list[Tensor] = []  # values of the last steps, not yet waited for
-        if config.training.graphs and fabric.device.type == "cuda":
+        graphs = config.training.graphs if fabric.device.type == "cuda" else "none"
+        self.replays_steps = graphs == "steps" and fabric.world_size == 1
+        if graphs != "none" and not self.replays_steps:
             self.model.use_graphs()
         self.step_module = fabric.setup_module(TrainingStep(self.model, config, data))
         self._begin_optimiser()
@@ -142,6 +145,7 @@ class Trainer:
     def _run_stage(self) -> None:
         progress, stage = self.progress, self._stage
         set_stage_regulariser(self.model, self.config, stage)
+        self.graphs = StepGraphs(self.step_module, self._pass, self.fabric.backward)  # a stage has its own objective
         while progress.epoch < progress.stage_epochs:
             if stage.patience and progress.epochs_without_gain >= stage.patience:
                 self.bar.say(f"stage {progress.stage + 1}: no gain for {stage.patience} epochs, stopping it")
@@ -194,9 +198,14 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self._stage, epochs / progress.stage_epochs)
         weight = kl_weight(self._stage, epochs)
-        loss, values = self._forward(batches, batch, (TRAIN, progress.step), self.config.data.duplicate, weight)
-        self.optimizer.zero_grad(set_to_none=True)
-        self.fabric.backward(loss)
+        duplicate = self.config.data.duplicate
+        if self.replays_steps:
+            seed = seed_of(training.seed, TRAIN, progress.step)
+            values = self.graphs.run(self._inputs(batches, batch, duplicate)[0], seed, weight)
+        else:
+            loss, values = self._forward(batches, batch, (TRAIN, progress.step), duplicate, weight)
+            self.optimizer.zero_grad(set_to_none=True)
+            self.fabric.backward(loss)
         if training.clip_norm is not None:
             self.fabric.clip_gradients(
                 self.step_module, self.optimizer, max_norm=training.clip_norm, error_if_nonfinite=False
@@ -207,7 +216,21 @@ class Trainer:
     def _forward(
         self, batches: EpisodeBatches, batch: int, purpose: tuple[int, int], duplicate: int, weight: float = 1.0
     ) -> tuple[Tensor, Tensor]:
-        """This process's part of a batch, with random numbers that belong to its episodes."""
+        """Loss and values of this process's part of a batch, with random numbers that belong to its episodes."""
+        inputs, rank, world = self._inputs(batches, batch, duplicate)
+        generator = stream(self.config.training.seed, *purpose, device=self.fabric.device)
+        if world == 1:
+            return self._pass(inputs, generator, weight)
+        with EpisodeShard(generator, len(inputs[0]), rank, world):
+            return self._pass(inputs, generator, weight)
+
+    def _pass(self, inputs: Inputs, generator: torch.Generator, weight: float | Tensor) -> tuple[Tensor, Tensor]:
+        images, mask, written, scored = inputs
+        result: tuple[Tensor, Tensor] = self.step_module(images, mask, generator, weight, written, scored)
+        return result
+
+    def _inputs(self, batches: EpisodeBatches, batch: int, duplicate: int) -> tuple[Inputs, int, int]:
+        """Images, mask, written and scored places of this process's part of a batch; which part of how many."""
         index, mask = batches[batch]
         roles = batches.roles(batch)
         if duplicate > 1:
@@ -218,15 +241,10 @@ class Trainer:
             world, rank = 1, 0
         episodes = len(index) // world
         mine = slice(rank * episodes, (rank + 1) * episodes)
-        generator = stream(self.config.training.seed, *purpose, device=device)
         images = self.images[index[mine].to(self.images.device)].to(device)
         mask = None if mask is None else mask[mine].to(device)
         roles = roles.map(lambda places: places[mine].to(device))
-        inputs = (images, mask, generator, weight, roles.written, roles.scored)
-        if world == 1:
-            return self.step_module(*inputs)
-        with EpisodeShard(generator, episodes, rank, world):
-            return self.step_module(*inputs)
+        return (images, mask, roles.written, roles.scored), rank, world
 
     def _flush(self) -> dict[str, float]:
         """Bring a window of step values over at once (one wait for the GPU), check and add them up."""

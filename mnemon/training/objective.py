@@ -53,7 +53,7 @@ def training_loss(
     x: Tensor,
     mask: Tensor | None,
     generator: torch.Generator,
-    kl_weight: float = 1.0,
+    kl_weight: float | Tensor = 1.0,
     roles: Roles = EVERY_ROLE,
 ) -> StepResult:
     """Negative objective of a batch of episodes, averaged over episodes, per frame. Shapes: x (B, T, *X)

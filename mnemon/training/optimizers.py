@@ -173,4 +173,5 @@ def make_optimizer(
             trust_coefficient=training.trust_coefficient,
         )
     kind = torch.optim.AdamW if training.weight_decay_form == "decoupled" else torch.optim.Adam
-    return kind(groups, lr=learning_rate, betas=betas, weight_decay=decay)
+    fused = True if all(parameter.is_cuda for parameter in module.parameters()) else None  # one launch, not dozens
+    return kind(groups, lr=learning_rate, betas=betas, weight_decay=decay, fused=fused)

@@ -45,7 +45,7 @@ class TrainingStep(nn.Module):
         images: Tensor,
         mask: Tensor | None,
         generator: torch.Generator,
-        kl_weight: float,
+        kl_weight: float | Tensor,
         written: Tensor | None,
         scored: Tensor | None,
     ) -> tuple[Tensor, Tensor]:

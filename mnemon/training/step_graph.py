@@ -1,0 +1,104 @@
+"""Training steps replayed as CUDA graphs.
+
+A step is thousands of small kernels, and on a GPU launching them from Python takes longer than running them. Their
+sequence depends on shapes alone, so forward and backward are captured once and replayed as one launch. The optimiser
+stays outside: its learning rate changes, and its state belongs to the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mnemon.memories.graphs import capturable_algebra
+
+WARM_UPS = 3
+"""Steps before a capture, in which libraries choose their algorithms and take their memory."""
+
+Inputs = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
+"""Images, mask, places of the written and of the scored items."""
+Step = Callable[[Inputs, torch.Generator, Tensor], tuple[Tensor, Tensor]]
+"""Inputs, random numbers and the weight of the KL terms to the loss and the values that are reported."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    inputs: Inputs
+    generator: torch.Generator
+    kl_weight: Tensor
+    values: Tensor
+    gradients: list[Tensor | None]
+
+
+class StepGraphs:
+    """Forward and backward of one training step, by the shapes of its inputs.
+
+    A replay draws the random numbers that the plain step would draw, since its generator is seeded anew each time.
+    Matrices that need jitter get a fixed one, and values are not checked: a graph can neither branch nor wait. What
+    is not finite is noticed by the loop, which looks at the reported values.
+
+    module    whose parameters get the gradients; its buffers are as before after a capture
+    backward  differentiates the loss
+    """
+
+    def __init__(self, module: nn.Module, step: Step, backward: Callable[[Tensor], None]) -> None:
+        self._module, self._step, self._backward = module, step, backward
+        self._captured: dict[tuple[tuple[torch.Size, torch.dtype] | None, ...], _Captured] = {}
+
+    def run(self, inputs: Inputs, seed: int, kl_weight: float) -> Tensor:
+        """One step: gradients are left in the parameters, and the values returned. Shapes: -> as the step has them"""
+        key = tuple(None if part is None else (part.shape, part.dtype) for part in inputs)
+        if key not in self._captured:
+            self._captured[key] = self._capture(inputs)
+        captured = self._captured[key]
+        for place, part in zip(captured.inputs, inputs, strict=True):
+            if place is not None and part is not None:
+                place.copy_(part)
+        captured.kl_weight.fill_(kl_weight)
+        captured.generator.manual_seed(seed)
+        captured.graph.replay()
+        for parameter, gradient in zip(self._module.parameters(), captured.gradients, strict=True):
+            parameter.grad = gradient
+        return captured.values.clone()
+
+    def _capture(self, inputs: Inputs) -> _Captured:
+        images, mask, written, scored = inputs
+        places = (images.clone(), _copy(mask), _copy(written), _copy(scored))
+        device = images.device
+        generator, kl_weight = torch.Generator(device).manual_seed(0), torch.ones((), device=device)
+        buffers = [buffer.clone() for buffer in self._module.buffers()]
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(generator)
+        with capturable_algebra():
+            side = torch.cuda.Stream(device)
+            side.wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UPS):
+                    self._once(places, generator, kl_weight)
+            torch.cuda.current_stream(device).wait_stream(side)
+            self._forget_gradients()
+            with torch.cuda.graph(graph):
+                values = self._once(places, generator, kl_weight)
+        for buffer, before in zip(self._module.buffers(), buffers, strict=True):
+            buffer.copy_(before)
+        gradients = [parameter.grad for parameter in self._module.parameters()]
+        return _Captured(graph, places, generator, kl_weight, values, gradients)
+
+    def _once(self, inputs: Inputs, generator: torch.Generator, kl_weight: Tensor) -> Tensor:
+        self._forget_gradients()
+        loss, values = self._step(inputs, generator, kl_weight)
+        self._backward(loss)
+        return values
+
+    def _forget_gradients(self) -> None:
+        """So that backward writes them anew, into the graph's own memory, in place of adding to what is there."""
+        for parameter in self._module.parameters():
+            parameter.grad = None
+
+
+def _copy(part: Tensor | None) -> Tensor | None:
+    return None if part is None else part.clone()
