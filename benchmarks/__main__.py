@@ -1,8 +1,8 @@
-"""`python -m benchmarks [write] [sweep] [growth] [mixture] [training] [gradient] [addressing]`; without a name, all."""
+"""`python -m benchmarks [NAME ...]`, names as below; without one, all that a CPU can run."""
 
 import sys
 
-from benchmarks import addressing, gradient, growth, mixture, sweep, training, write
+from benchmarks import addressing, gradient, growth, mixture, steps, sweep, training, write
 
 ALL = {
     "write": write.main,
@@ -14,7 +14,9 @@ ALL = {
     "addressing": addressing.main,
 }
 
+GPU_ONLY = {"steps": steps.main}
+
 for name in sys.argv[1:] or ALL:
-    if name not in ALL:
-        sys.exit(f"no benchmark {name!r}; there are {', '.join(ALL)}")
-    ALL[name]()
+    if name not in ALL | GPU_ONLY:
+        sys.exit(f"no benchmark {name!r}; there are {', '.join(ALL | GPU_ONLY)}")
+    (ALL | GPU_ONLY)[name]()
