@@ -8,6 +8,7 @@ from typing import Any
 
 from mnemon.memories import CategoricalMemory, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
 from mnemon.memories.base import LatentMemory
+from mnemon.memories.pseudo_inverse import PseudoInverseMemory
 from mnemon.models import (
     VAE,
     AddressingModel,
@@ -16,6 +17,7 @@ from mnemon.models import (
     MatchingModel,
     MemoryVAE,
     NeuralStatistician,
+    PseudoInverseModel,
     SoftAttentionModel,
     StochasticRegulariser,
 )
@@ -39,6 +41,7 @@ LATENT = VARIANCES | {
     "cue_weight",
     "regulariser",
 }
+KANERVA = VARIANCES | {"num_slots", "online", "autoencoder_weight", "trainable_prior"}
 SLOTS = {"embedding_dim", "similarity", "num_slots", "content_dim"}
 EMBEDDING_DIM = 128
 """VMA, 4.2."""
@@ -126,13 +129,13 @@ def _statistician(config: ModelConfig) -> CodecModel:
 
 
 def _kanerva(config: ModelConfig) -> CodecModel:
+    return _machine(config, _codec(config, head=False, encoding_dim=config.code_dim))
+
+
+def _machine(config: ModelConfig, codec: Codec, **options: Any) -> CodecModel:
     memory = KanervaMemory(config.code_dim, config.num_slots or 32, **_given(config, "noise_var", "slot_var", "online"))
-    return KanervaMachine(
-        _codec(config, head=False, encoding_dim=config.code_dim),
-        memory,
-        trainable_prior=config.trainable_prior,
-        **_given(config, "autoencoder_weight"),
-    )
+    given = _given(config, "autoencoder_weight")
+    return KanervaMachine(codec, memory, trainable_prior=config.trainable_prior, **given, **options)
 
 
 def _conditional(config: ModelConfig, **options: Any) -> tuple[ConditionalCodec, Any]:
@@ -176,13 +179,37 @@ def _matching(config: ModelConfig) -> CodecModel:
     return MatchingModel(codec, item_net, value_net, start_net, code_net, size, **options)
 
 
-def _kanerva_pp(config: ModelConfig) -> CodecModel:
+def _tsm_codec(config: ModelConfig, **options: Any) -> Codec:
+    """The nets of Kanerva++, which have no other architectures."""
     assert config.image_shape is not None
     if config.architecture != ModelConfig.architecture:
-        raise ValueError(f"model.architecture: kanerva-pp has nets of its own, got {config.architecture}; leave it out")
+        raise ValueError(
+            f"model.architecture: {config.kind} has nets of its own, got {config.architecture}; leave it out"
+        )
     sizes: dict[str, Any] = {"num_filters": config.num_filters, **_given(config, "hidden")}
-    codec = tsm_codec(config.image_shape, config.code_dim, likelihood=config.likelihood, **sizes)
-    return KanervaPlusPlus(codec, **sizes, **_given(config, "num_reads", "map_shape", "read_size"))
+    return tsm_codec(config.image_shape, config.code_dim, likelihood=config.likelihood, **sizes, **options)
+
+
+def _kanerva_tsm(config: ModelConfig) -> CodecModel:
+    codec = _tsm_codec(config, head=False, encoding_dim=config.code_dim)
+    return _machine(config, codec, encode_together=True)
+
+
+def _pseudo_inverse(config: ModelConfig) -> CodecModel:
+    options = _given(config, "input_var", "inverse_steps")
+    memory = PseudoInverseMemory(config.code_dim, config.num_slots or 32, **options)
+    codec = _tsm_codec(config, head=False, encoding_dim=config.code_dim)
+    return PseudoInverseModel(codec, memory, **_given(config, "autoencoder_weight"))
+
+
+def _vae_tsm(config: ModelConfig) -> CodecModel:
+    return VAE(_tsm_codec(config))
+
+
+def _kanerva_pp(config: ModelConfig) -> CodecModel:
+    sizes: dict[str, Any] = {"num_filters": config.num_filters, **_given(config, "hidden")}
+    options = _given(config, "num_reads", "map_shape", "read_size")
+    return KanervaPlusPlus(_tsm_codec(config), dense_readout=config.dense_readout, **sizes, **options)
 
 
 MODELS: dict[str, Entry] = {
@@ -200,7 +227,7 @@ MODELS: dict[str, Entry] = {
         "Wu et al., 2018",
         "K slots, least-squares addresses",
         "K C + K^2",
-        frozenset(VARIANCES | {"num_slots", "online", "autoencoder_weight", "trainable_prior"}),
+        frozenset(KANERVA),
         _kanerva,
     ),
     "vma": Entry(
@@ -232,8 +259,32 @@ MODELS: dict[str, Entry] = {
         "Ramapuram et al., 2021",
         "one map, computed from the episode, of which keys read windows",
         "3 H W",
-        frozenset({"num_reads", "map_shape", "read_size", "hidden"}),
+        frozenset({"num_reads", "map_shape", "read_size", "hidden", "dense_readout"}),
         _kanerva_pp,
+    ),
+    "dkm-tsm": Entry(
+        "Dynamic Kanerva Machine, nets of Kanerva++",
+        "Ramapuram et al., 2021",
+        "K slots, least-squares addresses",
+        "K C + K^2",
+        frozenset(KANERVA),
+        _kanerva_tsm,
+    ),
+    "pseudo-inverse": Entry(
+        "generative pseudo-inverse memory, nets of Kanerva++",
+        "a later peer (ICLR 2022); section 13 of the design",
+        "K slots, fitted to the episode by two pseudo-inverses",
+        "K C",
+        frozenset({"num_slots", "autoencoder_weight", "input_var", "inverse_steps"}),
+        _pseudo_inverse,
+    ),
+    "vae-tsm": Entry(
+        "variational autoencoder, nets of Kanerva++",
+        "Kingma and Welling, 2013",
+        "none (a count)",
+        "1",
+        frozenset({"hidden"}),
+        _vae_tsm,
     ),
     "vbm-gaussian": Entry(
         "VBM, Gaussian addresses",

@@ -100,6 +100,12 @@ class ModelConfig:
     """(channels, height, width) of a spatial memory."""
     read_size: int | None = None
     """Pixels on a side of what is read of it at once."""
+    dense_readout: bool = False
+    """Kanerva++ without block memory: the prior of codes sees the whole map and the keys through dense layers."""
+    input_var: float | None = None
+    """Variance of the noise on codes that a pseudo-inverse memory is written with in training."""
+    inverse_steps: int | None = None
+    """Steps of each pseudo-inverse; 7 when absent."""
     vary_items: bool = False
     """In training, explain each target from a random part of the written items."""
     regulariser: RegulariserConfig | None = None
@@ -209,6 +215,7 @@ SIZES = {
     "model": (
         "num_filters", "code_dim", "num_slots", "num_clusters", "num_segments", "num_steps", "online_chunks",
         "context_dim", "hidden", "embedding_dim", "content_dim", "num_matching_steps", "num_reads", "read_size",
+        "inverse_steps",
     ),
     "objective": ("num_samples",),
     "training": ("log_every", "checkpoint_every", "validation_batches"),
