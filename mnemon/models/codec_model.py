@@ -40,6 +40,11 @@ class CodecModel(MemoryModel):
         """Whether episodes can be written; a learned memory is a parameter, and refuses them."""
         return True
 
+    @property
+    def encodes_together(self) -> bool:
+        """Whether `terms` encodes the frames of an episode together, where `log_weights` encodes each alone."""
+        return False
+
     def use_graphs(self) -> None:
         """Replay the sweeps of `terms`, if there are any, as CUDA graphs, for training steps: see `WriteGraphs`."""
         self._graphs = WriteGraphs()

@@ -36,8 +36,8 @@ class KanervaPlusPlus(CodeModel):
     read_size  pixels on a side of a window (the paper leaves it open)
     num_filters  of the first convolution over the reads; the map's net starts from four times as many
     hidden     width of the key net
-    dense_readout  the ablation without block memory (K++, 4.2): the prior of codes sees the whole map and the keys through
-               dense layers, and no window is read. Differs from paper: there, it sees no keys
+    dense_readout  the ablation without block memory (K++, 4.2): the prior of codes sees the whole map and the keys
+               through dense layers, and no window is read. Differs from paper: there, it sees no keys
 
     `write` and `terms` encode the frames of an episode together. A cue, and what `log_weights` scores, is an episode of
     one: what is found for it does not depend on which others are asked with it. So `terms` is the paper's number, and
@@ -81,6 +81,10 @@ class KanervaPlusPlus(CodeModel):
             self.prior_net = DenseReader(*sizes, hidden=hidden)
         else:
             self.prior_net = ReadEncoder(num_reads * map_shape[0], read_size, codec.code_dim, num_filters=num_filters)
+
+    @property
+    def encodes_together(self) -> bool:
+        return True
 
     def write(
         self,

@@ -87,6 +87,10 @@ class LinearReadout(CodeModel):
     def _memory_kl(self, state: Any) -> Tensor | None:
         """KL of the memory from its prior; None where it has no posterior. Shapes: -> (*B)"""
 
+    @property
+    def encodes_together(self) -> bool:
+        return self.encode_together
+
     def _writer(self) -> Any:
         """The memory as it writes: what is written does not depend on the learned address variance."""
         return self.memory.replace(slot_mean=self.slot_mean)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -59,12 +61,12 @@ class GaussianDense(nn.Module):
     def __init__(self, width: int, dim: int, *, hidden: int = 512) -> None:
         super().__init__()
         check_size("hidden", hidden)
-        self.layers = nn.Sequential(
-            SpectralLinear(width, hidden), SpectralLinear(hidden, hidden), SpectralLinear(hidden, 2 * dim)
-        )
-        for layer in self.layers:
+        sizes = (width, hidden, hidden, 2 * dim)
+        layers = [SpectralLinear(inputs, outputs) for inputs, outputs in itertools.pairwise(sizes)]
+        for layer in layers:
             nn.init.orthogonal_(layer.weight)
             nn.init.zeros_(layer.bias)
+        self.layers = nn.Sequential(*layers)
         self.gain = nn.Parameter(torch.cat((torch.ones(dim), torch.zeros(dim))))
 
     def forward(self, encoding: Tensor) -> tuple[Tensor, Tensor]:
