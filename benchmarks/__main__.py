@@ -1,8 +1,8 @@
-"""`python -m benchmarks [write] [sweep] [growth] [mixture] [training] [gradient] [addressing]`; without a name, all."""
+"""`python -m benchmarks NAME ...` with names of the benchmarks below; without a name, all."""
 
 import sys
 
-from benchmarks import addressing, gradient, growth, mixture, sweep, training, write
+from benchmarks import addressing, gradient, growth, kanerva_pp, mixture, sweep, training, write
 
 ALL = {
     "write": write.main,
@@ -12,6 +12,7 @@ ALL = {
     "training": training.main,
     "gradient": gradient.main,
     "addressing": addressing.main,
+    "kanerva_pp": kanerva_pp.main,
 }
 
 for name in sys.argv[1:] or ALL:

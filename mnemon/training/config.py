@@ -124,6 +124,9 @@ class ObjectiveConfig:
     """
 
     memory_weight: float = 1.0
+    address_lag: float = 1.0
+    """In a warm-up, address_kl is weighted by this power of the other KL terms' weight: above 1, addresses stay cheap
+    for longer than codes, and a model learns what they are good for before it pays for them."""
     bound_weight: float = 1.0
     write_fraction: float = 1.0
     recall_weight: float = 0.0
@@ -237,6 +240,8 @@ def parse(values: Mapping[str, Any]) -> Config:
         raise ValueError(
             f"objective.write_fraction: expected above 0, at most 1, got {config.objective.write_fraction}"
         )
+    if not config.objective.address_lag > 0:
+        raise ValueError(f"objective.address_lag: expected above 0, got {config.objective.address_lag}")
     _check_targets(config)
     for number, stage in enumerate(config.stages):
         for name in ("epochs", "patience", "kl_warmup"):

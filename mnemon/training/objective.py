@@ -58,7 +58,7 @@ def training_loss(
 ) -> StepResult:
     """Negative objective of a batch of episodes, averaged over episodes, per frame. Shapes: x (B, T, *X)
 
-    kl_weight scales the KL terms in the loss (a warm-up); what is reported is never scaled. With several samples, the
+    kl_weight scales the KL terms in the loss (a warm-up), address_kl by its power; what is reported is never scaled. With several samples, the
     loss is that of their bound, and the reported terms are means over them.
     """
     write_mask = None
@@ -75,8 +75,9 @@ def training_loss(
     )
     parts = per_frame(found.terms)
     if found.value is None:
-        kl = parts["code_kl"] + parts["address_kl"] + config.memory_weight * parts["memory_kl"]
-        objective = config.bound_weight * (parts["reconstruction"] - kl_weight * kl)
+        kl = parts["code_kl"] + config.memory_weight * parts["memory_kl"]
+        kl = kl_weight * kl + kl_weight**config.address_lag * parts["address_kl"]
+        objective = config.bound_weight * (parts["reconstruction"] - kl)
     else:
         whole = _mean_per_frame(found.value, found.terms.counts)
         objective = config.bound_weight * (whole - kl_weight * config.memory_weight * parts["memory_kl"])
