@@ -98,11 +98,11 @@ class Evaluation:
 def bounds(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     """Joint and conditional bound of written frames, and bits per dimension."""
     found = episode_bounds(evaluation.model, evaluation.test, episode_length=evaluation.length, seed=evaluation.seed)
-    name = evaluation.config.name
+    experiment = evaluation.config.name
     for kind in ("joint", "conditional"):
         if kind not in found:  # a memory without a posterior
             continue
-        extra = paper_joint(name) if kind == "joint" else paper_conditional(name)
+        extra = paper_joint(experiment) if kind == "joint" else paper_conditional(experiment)
         note = None if kind == "joint" else "the scored frames are those that were written"
         if evaluation.model.encodes_together:
             note = f"{note}; encoded together" if note else "frames encoded together"
@@ -115,7 +115,7 @@ def bounds(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     for kind in ("joint", "conditional"):
         bits = None if kind not in found else in_bits(evaluation.model, found[kind])
         if bits is not None:
-            extra = paper_conditional(name, "bits/dim") if kind == "conditional" else {}
+            extra = paper_conditional(experiment, "bits/dim") if kind == "conditional" else {}
             yield evaluation.record(
                 bits, "bits_per_dim", "bits/dim", bound=kind, scored="written", num_samples=1, **extra
             )

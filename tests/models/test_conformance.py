@@ -130,7 +130,13 @@ JOINTLY_ENCODED = dict.fromkeys(
     (*SPATIAL, "kanerva_tsm"), "terms encode frames together, log_weights one by one: other bounds of the same value"
 )
 NO_SUBSETS = {**dict.fromkeys(VAES, "nothing is written"), "online": "its chunks write every item"}
-ALL_DRAWN = {*VAES, *SLOTS, "statistician", "kanerva_machine", "pseudo_inverse"}  # no code or memory is integrated in closed form
+ALL_DRAWN = {
+    *VAES,
+    *SLOTS,
+    "statistician",
+    "kanerva_machine",
+    "pseudo_inverse",
+}  # no code or memory is integrated in closed form
 
 
 def models(*without):
