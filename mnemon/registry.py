@@ -45,6 +45,8 @@ KANERVA = VARIANCES | {"num_slots", "online", "autoencoder_weight", "trainable_p
 SLOTS = {"embedding_dim", "similarity", "num_slots", "content_dim"}
 EMBEDDING_DIM = 128
 """VMA, 4.2."""
+LARGE_IMAGE = 64
+"""Pixels on a side from which on residual nets begin with ResNet's own stem, which leaves a quarter of them."""
 CLUSTERS = LATENT | {"num_clusters", "location_var"}
 
 
@@ -187,6 +189,7 @@ def _tsm_codec(config: ModelConfig, **options: Any) -> Codec:
             f"model.architecture: {config.kind} has nets of its own, got {config.architecture}; leave it out"
         )
     sizes: dict[str, Any] = {"num_filters": config.num_filters, **_given(config, "hidden")}
+    sizes["stem"] = "large" if min(config.image_shape[1:]) >= LARGE_IMAGE else "small"
     return tsm_codec(config.image_shape, config.code_dim, likelihood=config.likelihood, **sizes, **options)
 
 

@@ -32,10 +32,13 @@ class DataConfig:
     validation: float = 0.1
     validation_groups: int | None = None
     """Hold out this many whole groups (alphabets) instead, for data that have groups."""
-    episodes: Literal["iid", "classes", "ragged", "few_shot", "recall"] = "iid"
+    episodes: Literal["iid", "growing", "classes", "ragged", "few_shot", "recall"] = "iid"
     """few_shot: of each class some images are written and `targets` others scored. recall: all are written, and
     `targets` of them scored."""
     episode_length: int = 64
+    growth: int = 1
+    """Epochs after which episodes of kind "growing" double, from one frame up to episode_length; validation has whole
+    ones all along."""
     min_length: int = 1
     """Ragged episodes are between this and episode_length long."""
     num_classes: int = 8
@@ -214,7 +217,7 @@ class Config:
 TARGETED = ("few_shot", "recall")
 """Kinds of episodes of which some items are scored."""
 SIZES = {
-    "data": ("episode_length", "min_length", "num_classes", "batch_size", "duplicate", "validation_groups", "targets"),
+    "data": ("episode_length", "growth", "min_length", "num_classes", "batch_size", "duplicate", "validation_groups", "targets"),
     "model": (
         "num_filters", "code_dim", "num_slots", "num_clusters", "num_segments", "num_steps", "online_chunks",
         "context_dim", "hidden", "embedding_dim", "content_dim", "num_matching_steps", "num_reads", "read_size",

@@ -58,8 +58,8 @@ def training_loss(
 ) -> StepResult:
     """Negative objective of a batch of episodes, averaged over episodes, per frame. Shapes: x (B, T, *X)
 
-    kl_weight scales the KL terms in the loss (a warm-up), address_kl by its power; what is reported is never scaled. With several samples, the
-    loss is that of their bound, and the reported terms are means over them.
+    kl_weight scales the KL terms in the loss (a warm-up), address_kl by its power; what is reported is never scaled.
+    With several samples, the loss is that of their bound, and the reported terms are means over them.
     """
     write_mask = None
     if config.write_fraction < 1:

@@ -52,9 +52,10 @@ def test_importance_weights_are_unbiased(likelihood):
     made, x = model(1, 1, likelihood), images(5)
     for net, log_std in ((made.codec.head, 0.7), (made.key_net, 0.3)):
         half = len(net.gain) // 2
-        net.gain.detach()[:half] = 0.1  # near the prior, so that weights have a finite variance
+        net.gain.detach()[:half] = 0.05  # near the prior, so that weights have a finite variance
         net.gain.detach()[half:] = 1  # deviations other than 1, which depend on the image
-        net.layers[-1].bias.detach()[half:] = log_std
+        net.offset.detach()[:half] = 0
+        net.offset.detach()[half:] = log_std
     state = made.write(x)
     with torch.no_grad():
         exact, coarse = (evidence(made, state, x[:2], points) for points in (20, 14))
