@@ -99,8 +99,8 @@ class IidEpisodes:
 class GrowingEpisodes:
     """Episodes of any images as in `IidEpisodes`, of one frame at first, twice as long after every `growth` epochs.
 
-    Batches always have batch_size * episode_length images: as many more episodes as these are shorter. A memory that has
-    to hold many frames at once before it ever held one is not learned; one frame is easy, and each doubling a small step.
+    Batches always have batch_size * episode_length images: as many more episodes as these are shorter. A memory that
+    should hold many frames before it ever held one may never be used; one is easy, and each doubling a small step.
     """
 
     episode_length: int

@@ -217,7 +217,10 @@ class Config:
 TARGETED = ("few_shot", "recall")
 """Kinds of episodes of which some items are scored."""
 SIZES = {
-    "data": ("episode_length", "growth", "min_length", "num_classes", "batch_size", "duplicate", "validation_groups", "targets"),
+    "data": (
+        "episode_length", "growth", "min_length", "num_classes", "batch_size", "duplicate", "validation_groups",
+        "targets",
+    ),
     "model": (
         "num_filters", "code_dim", "num_slots", "num_clusters", "num_segments", "num_steps", "online_chunks",
         "context_dim", "hidden", "embedding_dim", "content_dim", "num_matching_steps", "num_reads", "read_size",

@@ -11,12 +11,12 @@ from safetensors.torch import load_file, save_file
 
 from mnemon.core.random import stream
 from mnemon.pretrained import from_pretrained
-from mnemon.registry import MODELS
+from mnemon.registry import MODELS, build_model
 from mnemon.training.loop import VALIDATE
-from mnemon.training.objective import training_loss
+from mnemon.training.objective import NAMES, training_loss
 from mnemon.training.progress import NonFiniteLoss
 from mnemon.training.schedules import kl_weight, learning_rate
-from tests.training.cases import FEW_SHOT, RECALL, config, fit, image_set, of_kind, records, training_data
+from tests.training.cases import FEW_SHOT, RECALL, SHAPE, config, fit, image_set, of_kind, records, training_data
 
 # -- what a training is and writes -----------------------------------------------------------------
 
@@ -59,6 +59,27 @@ def test_the_folder_holds_the_best_weights(tmp_path):
         with torch.no_grad():
             again.append(training_loss(model, settings.objective, x, None, generator).loss)
     assert float(torch.stack(again).mean()) == pytest.approx(losses[2], rel=1e-5)
+
+
+def test_addresses_may_stay_cheap_for_longer():
+    """In a warm-up, their KL is weighted by a power of the others' weight; what is reported is not weighted."""
+    settings, x = (
+        config(),
+        training_data(config()).preprocessing(image_set().images[None, :6], torch.Generator().manual_seed(0)),
+    )
+    model = build_model(dataclasses.replace(settings.model, image_shape=SHAPE)).eval()
+    lagging = dataclasses.replace(settings.objective, address_lag=3.0)
+    plain, late, full = (
+        training_loss(model, objective, x, None, torch.Generator().manual_seed(0), weight)
+        for objective, weight in ((settings.objective, 0.5), (lagging, 0.5), (lagging, 1.0))
+    )
+    address_kl = plain.values[NAMES.index("address_kl")]
+    assert address_kl > 0
+    assert float(plain.loss - late.loss) == pytest.approx((0.5 - 0.5**3) * float(address_kl), rel=1e-3)
+    assert torch.equal(plain.values[1:], late.values[1:])
+    assert torch.equal(
+        full.loss, training_loss(model, settings.objective, x, None, torch.Generator().manual_seed(0)).loss
+    )
 
 
 def test_the_same_seed_trains_the_same_model_whatever_was_drawn_before(tmp_path):
