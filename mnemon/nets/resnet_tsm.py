@@ -154,7 +154,8 @@ class TSMResNet(nn.Module):
         maps = self.stem(2 * frames.flatten(0, 1) - 1)
         for block in self.blocks:
             maps = block(maps, num_frames, present)
-        return self.projection(self.standard(maps.mean((-2, -1)))).unflatten(0, (-1, num_frames))
+        pooled = maps.mean((-2, -1), dtype=torch.promote_types(maps.dtype, torch.float32))  # small differences matter
+        return self.projection(self.standard(pooled)).unflatten(0, (-1, num_frames))
 
 
 def tsm_codec(
