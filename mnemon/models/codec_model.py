@@ -110,9 +110,12 @@ class CodecModel(MemoryModel):
                 f"estimator: {type(self).__name__} is trained with {' or '.join(self.estimators)}, got {estimator.kind}"
             )
 
-    def recall_log_prob(self, state: Any, cue: Tensor, x: Tensor) -> Tensor:
-        """log p(x | what is recalled from a cue), which training may maximise. Shapes: (*B, Q, *X) -> (*B, Q)"""
-        return self.codec.likelihood.log_prob(self._recall(state, cue, None), x)
+    def recall_log_prob(self, state: Any, cue: Tensor, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """log p(x | what is recalled from a cue), which training may maximise; with a generator, of drawn latents.
+
+        Shapes: (*B, Q, *X) -> (*B, Q)
+        """
+        return self.codec.likelihood.log_prob(self._recall(state, cue, generator), x)
 
     @property
     def _like(self) -> Tensor:

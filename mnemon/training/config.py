@@ -133,6 +133,9 @@ class ObjectiveConfig:
     bound_weight: float = 1.0
     write_fraction: float = 1.0
     recall_weight: float = 0.0
+    recall_draws: bool = False
+    """Draw the latents of the recall in place of taking their means. Of the true image (level = 0), and with the KL of
+    its address, that is the bound whose q(code) is what the memory says: address and memory have to tell all."""
     corruption: str = "salt_and_pepper"
     level: float = 0.1
     estimator: EstimatorKind | None = None

@@ -144,5 +144,5 @@ def _recall(
     if scored is not None:
         x, mask = take_items(x, scored), None if mask is None else mask.gather(-1, scored)
     cue, _ = corrupt(config.corruption, x, config.level, generator)
-    values = model.recall_log_prob(state, cue, x)
+    values = model.recall_log_prob(state, cue, x, generator if config.recall_draws else None)
     return _mean_per_frame(values, mask)
