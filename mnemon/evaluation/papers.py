@@ -67,6 +67,8 @@ _PEER = (
 CONDITIONAL: dict[str, tuple[float, str, str]] = {
     "kpp-mnist": (-41.58, "nats/frame", KPP_TABLE_1),
     "kpp-omniglot": (-66.24, "nats/frame", KPP_TABLE_1 + _OTHER_OMNIGLOT),
+    "kpp-read-mnist": (-41.58, "nats/frame", KPP_TABLE_1),
+    "kpp-read-omniglot": (-66.24, "nats/frame", KPP_TABLE_1 + _OTHER_OMNIGLOT),
     "kpp-fashion": (3.40, "bits/dim", KPP_TABLE_1),
     "kpp-cifar10": (3.28, "bits/dim", KPP_TABLE_1),
     "kpp-dmlab": (2.88, "bits/dim", KPP_TABLE_1),
