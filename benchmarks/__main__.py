@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import addressing, gradient, growth, mixture, steps, sweep, training, write
+from benchmarks import addressing, gradient, growth, kanerva_pp, mixture, steps, sweep, training, write
 
 ALL = {
     "write": write.main,
@@ -12,6 +12,7 @@ ALL = {
     "training": training.main,
     "gradient": gradient.main,
     "addressing": addressing.main,
+    "kanerva_pp": kanerva_pp.main,
 }
 
 GPU_ONLY = {"steps": steps.main}

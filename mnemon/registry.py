@@ -8,6 +8,7 @@ from typing import Any
 
 from mnemon.memories import CategoricalMemory, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
 from mnemon.memories.base import LatentMemory
+from mnemon.memories.pseudo_inverse import PseudoInverseMemory
 from mnemon.models import (
     VAE,
     AddressingModel,
@@ -16,6 +17,7 @@ from mnemon.models import (
     MatchingModel,
     MemoryVAE,
     NeuralStatistician,
+    PseudoInverseModel,
     SoftAttentionModel,
     StochasticRegulariser,
 )
@@ -39,9 +41,12 @@ LATENT = VARIANCES | {
     "cue_weight",
     "regulariser",
 }
-SLOTS = {"embedding_dim", "similarity", "num_slots", "content_dim"}
+KANERVA = VARIANCES | {"num_slots", "online", "autoencoder_weight", "trainable_prior"}
+SLOTS = {"embedding_dim", "similarity", "num_slots", "content_dim", "content_std"}
 EMBEDDING_DIM = 128
 """VMA, 4.2."""
+LARGE_IMAGE = 64
+"""Pixels on a side from which on residual nets begin with ResNet's own stem, which leaves a quarter of them."""
 CLUSTERS = LATENT | {"num_clusters", "location_var"}
 
 
@@ -126,13 +131,13 @@ def _statistician(config: ModelConfig) -> CodecModel:
 
 
 def _kanerva(config: ModelConfig) -> CodecModel:
+    return _machine(config, _codec(config, head=False, encoding_dim=config.code_dim))
+
+
+def _machine(config: ModelConfig, codec: Codec, **options: Any) -> CodecModel:
     memory = KanervaMemory(config.code_dim, config.num_slots or 32, **_given(config, "noise_var", "slot_var", "online"))
-    return KanervaMachine(
-        _codec(config, head=False, encoding_dim=config.code_dim),
-        memory,
-        trainable_prior=config.trainable_prior,
-        **_given(config, "autoencoder_weight"),
-    )
+    given = _given(config, "autoencoder_weight")
+    return KanervaMachine(codec, memory, trainable_prior=config.trainable_prior, **given, **options)
 
 
 def _conditional(config: ModelConfig, **options: Any) -> tuple[ConditionalCodec, Any]:
@@ -154,7 +159,7 @@ def _addressing(config: ModelConfig) -> CodecModel:
     codec, item_net = _conditional(config)
     size = config.embedding_dim or EMBEDDING_DIM
     query_net = embedding_net(codec.image_shape, size, architecture=config.architecture, num_filters=config.num_filters)
-    options = _given(config, "similarity", "num_slots")
+    options = _given(config, "similarity", "num_slots", "content_std")
     return AddressingModel(codec, item_net, query_net, size, learned_prior=not config.flat_prior, **options)
 
 
@@ -162,7 +167,7 @@ def _soft_attention(config: ModelConfig) -> CodecModel:
     codec, item_net = _conditional(config, conditional_prior=False, conditional_posterior=False)
     size = config.embedding_dim or EMBEDDING_DIM
     query_net = mlp((config.code_dim, 2 * size, size))
-    return SoftAttentionModel(codec, item_net, query_net, **_given(config, "similarity", "num_slots"))
+    return SoftAttentionModel(codec, item_net, query_net, **_given(config, "similarity", "num_slots", "content_std"))
 
 
 def _matching(config: ModelConfig) -> CodecModel:
@@ -176,13 +181,38 @@ def _matching(config: ModelConfig) -> CodecModel:
     return MatchingModel(codec, item_net, value_net, start_net, code_net, size, **options)
 
 
-def _kanerva_pp(config: ModelConfig) -> CodecModel:
+def _tsm_codec(config: ModelConfig, **options: Any) -> Codec:
+    """The nets of Kanerva++, which have no other architectures."""
     assert config.image_shape is not None
     if config.architecture != ModelConfig.architecture:
-        raise ValueError(f"model.architecture: kanerva-pp has nets of its own, got {config.architecture}; leave it out")
+        raise ValueError(
+            f"model.architecture: {config.kind} has nets of its own, got {config.architecture}; leave it out"
+        )
     sizes: dict[str, Any] = {"num_filters": config.num_filters, **_given(config, "hidden")}
-    codec = tsm_codec(config.image_shape, config.code_dim, likelihood=config.likelihood, **sizes)
-    return KanervaPlusPlus(codec, **sizes, **_given(config, "num_reads", "map_shape", "read_size"))
+    sizes["stem"] = "large" if min(config.image_shape[1:]) >= LARGE_IMAGE else "small"
+    return tsm_codec(config.image_shape, config.code_dim, likelihood=config.likelihood, **sizes, **options)
+
+
+def _kanerva_tsm(config: ModelConfig) -> CodecModel:
+    codec = _tsm_codec(config, head=False, encoding_dim=config.code_dim)
+    return _machine(config, codec, encode_together=True)
+
+
+def _pseudo_inverse(config: ModelConfig) -> CodecModel:
+    options = _given(config, "input_var", "inverse_steps")
+    memory = PseudoInverseMemory(config.code_dim, config.num_slots or 32, **options)
+    codec = _tsm_codec(config, head=False, encoding_dim=config.code_dim)
+    return PseudoInverseModel(codec, memory, **_given(config, "autoencoder_weight"))
+
+
+def _vae_tsm(config: ModelConfig) -> CodecModel:
+    return VAE(_tsm_codec(config))
+
+
+def _kanerva_pp(config: ModelConfig) -> CodecModel:
+    sizes: dict[str, Any] = {"num_filters": config.num_filters, **_given(config, "hidden")}
+    options = _given(config, "num_reads", "map_shape", "read_size")
+    return KanervaPlusPlus(_tsm_codec(config), dense_readout=config.dense_readout, **sizes, **options)
 
 
 MODELS: dict[str, Entry] = {
@@ -200,7 +230,7 @@ MODELS: dict[str, Entry] = {
         "Wu et al., 2018",
         "K slots, least-squares addresses",
         "K C + K^2",
-        frozenset(VARIANCES | {"num_slots", "online", "autoencoder_weight", "trainable_prior"}),
+        frozenset(KANERVA),
         _kanerva,
     ),
     "vma": Entry(
@@ -232,8 +262,32 @@ MODELS: dict[str, Entry] = {
         "Ramapuram et al., 2021",
         "one map, computed from the episode, of which keys read windows",
         "3 H W",
-        frozenset({"num_reads", "map_shape", "read_size", "hidden"}),
+        frozenset({"num_reads", "map_shape", "read_size", "hidden", "dense_readout"}),
         _kanerva_pp,
+    ),
+    "dkm-tsm": Entry(
+        "Dynamic Kanerva Machine, nets of Kanerva++",
+        "Ramapuram et al., 2021",
+        "K slots, least-squares addresses",
+        "K C + K^2",
+        frozenset(KANERVA),
+        _kanerva_tsm,
+    ),
+    "pseudo-inverse": Entry(
+        "generative pseudo-inverse memory, nets of Kanerva++",
+        "a later peer (ICLR 2022); section 13 of the design",
+        "K slots, fitted to the episode by two pseudo-inverses",
+        "K C",
+        frozenset({"num_slots", "autoencoder_weight", "input_var", "inverse_steps"}),
+        _pseudo_inverse,
+    ),
+    "vae-tsm": Entry(
+        "variational autoencoder, nets of Kanerva++",
+        "Kingma and Welling, 2013",
+        "none (a count)",
+        "1",
+        frozenset({"hidden"}),
+        _vae_tsm,
     ),
     "vbm-gaussian": Entry(
         "VBM, Gaussian addresses",

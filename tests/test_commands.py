@@ -18,7 +18,7 @@ from mnemon.evaluation.results import KEYS
 from mnemon.pretrained import save_pretrained
 from mnemon.registry import build_model
 from tests.test_pretrained import make
-from tests.training.cases import config, image_set, store
+from tests.training.cases import config, image_set, of_kind, store
 
 
 def run(*arguments, code=0):
@@ -214,6 +214,26 @@ def test_eval_with_nothing_written(of_glyphs):
     options = ("--part", "prior", "--samples", 3, "--episodes", 5, "--json")
     (record,) = json.loads(run("eval", of_glyphs, *options).stdout)
     assert (record["bound"], record["num_samples"], record["note"]) == ("prior", 3, "nothing written; 5 images")
+
+
+def test_kanerva_pp_from_training_to_curves(tmp_path):
+    """Train, ask what the memory holds, denoise; then all curves from the results files."""
+    changes = {"data": {"episodes": "growing", "growth": 1}, "model": {"num_filters": 4}, "name": "tiny-kpp"}
+    settings = of_kind("kanerva-pp", **changes)
+    preset, data = tmp_path / "kpp.json", store(tmp_path)
+    preset.write_text(json.dumps(settings.as_dict()))
+    trained = tmp_path / "run"
+    run("train", preset, "--out", trained, "--data", data, "--set", "stages.0.epochs=2", "--accelerator", "cpu")
+    results, drawn = tmp_path / "results", tmp_path / "drawn"
+    options = ("--part", "lengths", "--part", "denoise", "--samples", 1, "--episodes", 2, "--figures", drawn)
+    text = run("eval", trained, *options, "--out", results / "kpp.json").stdout
+    assert "scored frames encoded together" in " ".join(text.split())
+    assert sorted(path.name for path in drawn.iterdir()) == ["patterns_denoising.png", "patterns_reads.png"]
+    records = json.loads((results / "kpp.json").read_text())
+    assert {record["scored"] for record in records} == {"written", "same_class"}
+    done = run("results", results, "--out", tmp_path / "results.md", "--figures", tmp_path / "all")
+    assert (tmp_path / "all" / "patterns_denoising.png").stat().st_size > 5000
+    assert "patterns_denoising.png" in "".join(done.stdout.split())
 
 
 def test_what_eval_refuses(trained):

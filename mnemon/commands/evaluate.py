@@ -32,18 +32,21 @@ Parts = Annotated[
     list[str] | None,
     typer.Option(
         "--part",
-        help="bounds, groups, recall, novelty, resize (these when absent), prior, fewshot or classification. May be "
-        "repeated.",
+        help="bounds, groups, recall, novelty, resize (these when absent), prior, fewshot, classification, lengths, "
+        "denoise or shared-noise. May be repeated.",
     ),
 ]
 Samples = Annotated[
-    int, typer.Option(help="Importance samples of prior, fewshot and classification; papers take 1000.", min=1)
+    int,
+    typer.Option(help="Importance samples of prior, fewshot, classification and lengths; papers take 1000.", min=1),
 ]
 Episodes = Annotated[
-    int, typer.Option(help="Episodes of classification, and images that a bound is averaged over.", min=2)
+    int,
+    typer.Option(help="Episodes of classification, lengths and denoise; images that a bound is averaged over.", min=2),
 ]
 Curves = Annotated[
-    Path | None, typer.Option("--figures", help="Folder for the curves of fewshot; not drawn when absent.")
+    Path | None,
+    typer.Option("--figures", help="Folder for the pictures of fewshot and denoise; not drawn when absent."),
 ]
 
 
@@ -64,22 +67,26 @@ def evaluate(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a run on test episodes: bounds, recall, novelty, resizing; few-shot bounds and classification.
+    """Evaluate a run on test episodes: bounds, recall, novelty, resizing; few-shot bounds and classification; what the
+    memory holds, and denoising.
 
     prior: bound of test images with nothing written. fewshot: bounds of unwritten images of the classes in memory, for
     few and for many classes. classification: accuracy with 5 and 20 classes of 1 and 5 examples, without training. The
-    last two need labelled test images.
+    last two need labelled test images. lengths: bounds of written frames and of others of their classes, for episodes
+    of 1 to 64 frames. denoise: the error that ten reads leave, against the level of three kinds of noise. shared-noise:
+    what the published code of the pseudo-inverse memory reports, which is no bound.
 
     Example: mnemon eval runs/glyphs-mixture --part bounds --part novelty --out results/glyphs.json
 
     Example: mnemon eval runs/glyphs-mixture --part classification --samples 100 --episodes 1000
     """
     from mnemon.evaluation import results
+    from mnemon.evaluation.denoising import draw_denoising, draw_reads
     from mnemon.evaluation.fewshot_pictures import draw_curves
 
     chosen = _parts(parts)
-    if pictures is not None and "fewshot" not in chosen:
-        raise ValueError("--figures: it draws the curves of fewshot; add --part fewshot")
+    if pictures is not None and not {"fewshot", "denoise"} & set(chosen):
+        raise ValueError("--figures: it draws what fewshot and denoise find; add --part fewshot or --part denoise")
     console = make_console(quiet or as_json)
     model, config, tests = _load(run, data, root, device)
     options = {"updates": _updates(run), "seed": seed, "num_samples": samples, "num_episodes": episodes}
@@ -92,7 +99,10 @@ def evaluate(
     drawn = []
     if pictures is not None:
         make_folder(pictures)
-        drawn = draw_curves(records, pictures)
+        drawn = [*draw_curves(records, pictures), *draw_denoising(records, pictures)]
+        for test in tests.values() if "denoise" in chosen and model.can_write else ():
+            drawn.append(pictures / f"{test.data.name}_reads.png")
+            draw_reads(model, test, drawn[-1], length=config.data.episode_length, seed=seed)
     if as_json:
         print_json(records)
         return

@@ -14,6 +14,10 @@ from mnemon.commands.common import Quiet, make_console, make_folder, plain_error
 def results(
     folder: Annotated[Path, typer.Argument(help="Folder of results files.")] = Path("results"),
     out: Annotated[Path, typer.Option(help="Markdown file to write.")] = Path("docs/results.md"),
+    pictures: Annotated[
+        Path | None,
+        typer.Option("--figures", help="Folder for the denoising curves of all models; not drawn when absent."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Make docs/results.md from results/*.json: our numbers, with the papers' beside them.
@@ -21,6 +25,7 @@ def results(
     Example: mnemon results results --out docs/results.md
     """
     from mnemon.core.state import atomic_path
+    from mnemon.evaluation.denoising import draw_denoising
     from mnemon.evaluation.tables import read_remarks, read_results, results_page
 
     if not folder.is_dir():
@@ -30,3 +35,7 @@ def results(
     with atomic_path(out) as temporary:
         Path(temporary).write_text(results_page(records, read_remarks(folder)), encoding="utf-8")
     make_console(quiet).print(f"{out}: {len(records)} records")
+    if pictures is not None:
+        make_folder(pictures)
+        for path in draw_denoising(records, pictures):
+            make_console(quiet).print(f"written: {path}", soft_wrap=True)

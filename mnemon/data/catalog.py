@@ -104,6 +104,19 @@ CATALOG: dict[str, Entry] = {
         (3, 32, 32),
         "10,177 persons",
     ),
+    "celeba64": Entry("202,599 faces, whole pictures, resized", "as celeba", (3, 64, 64), "10,177 persons"),
+    "imagenet32": Entry(
+        "1,331,167 photographs of ImageNet, downsampled (Chrabaszcz et al. 2017); test is its validation part",
+        "not downloadable here; the .npz edition from image-net.org",
+        (3, 32, 32),
+        1000,
+    ),
+    "dmlab": Entry(
+        "views of DeepMind Lab mazes, made by a simulator (K++, 4)",
+        "not downloadable; give an .npz",
+        (3, 64, 64),
+        "none",
+    ),
 }
 
 
@@ -177,7 +190,7 @@ def _named(name: str, split: str, root: Path, download: bool) -> ImageSet:
     stored = root / name / f"{split}.npz"
     if stored.is_file():
         return from_npz(stored, split=split, name=name)
-    if name not in torchvision_sets.READERS or (split == "valid" and name != "celeba"):
+    if name not in torchvision_sets.READERS or (split == "valid" and name not in torchvision_sets.VALIDATED):
         raise ValueError(f"load: {name}, {split} is not here; looked for {stored}. {_remedy(name, split, root)}")
     found = _by_torchvision(name, split, root, download)
     data = ImageSet(found.images, found.labels, name, split, found.groups)
@@ -213,8 +226,10 @@ def _remedy(name: str, split: str, root: Path) -> str:
     own = f"put your own at {root / name / f'{split}.npz'}, with images uint8 {size} and, if any, labels and groups (N)"
     if name not in torchvision_sets.READERS:
         return f"It cannot be downloaded: {own}"
-    if split == "valid" and name != "celeba":
+    if split == "valid" and name not in torchvision_sets.VALIDATED:
         return f"It has no validation split; take train and split some off (data.split_off(0.1)), or {own}"
+    if name in torchvision_sets.BY_HAND:
+        return f"{torchvision_sets.BY_HAND[name]} of {root} ; or {own}"
     return f"Get it with: mnemon data get {name} --root {root} ; or {own}"
 
 

@@ -96,6 +96,35 @@ class IidEpisodes:
 
 
 @dataclass(frozen=True)
+class GrowingEpisodes:
+    """Episodes of any images as in `IidEpisodes`, of one frame at first, twice as long after every `growth` epochs.
+
+    Batches always have batch_size * episode_length images: as many more episodes as these are shorter. A memory that
+    should hold many frames before it ever held one may never be used; one is easy, and each doubling a small step.
+    """
+
+    episode_length: int
+    batch_size: int
+    growth: int
+
+    def __post_init__(self) -> None:
+        for name in ("episode_length", "batch_size", "growth"):
+            check_size(name, getattr(self, name))
+
+    def num_batches(self, data: ImageSet) -> int:
+        return whole_batches(data, self.batch_size, self.episode_length)
+
+    def length_at(self, epoch: int) -> int:
+        """The full length once doubling would pass it, or cut no whole number of episodes out of it."""
+        length = 2 ** min(epoch // self.growth, 30)
+        return length if length < self.episode_length and self.episode_length % length == 0 else self.episode_length
+
+    def epoch(self, data: ImageSet, *, seed: int, epoch: int) -> EpisodeBatches:
+        whole = IidEpisodes(self.episode_length, self.batch_size).epoch(data, seed=seed, epoch=epoch)
+        return EpisodeBatches(whole.index.reshape(len(whole), -1, self.length_at(epoch)))
+
+
+@dataclass(frozen=True)
 class RaggedEpisodes:
     """Episodes of any images as in `IidEpisodes`, with lengths drawn uniformly from `min_length` to `max_length`.
 

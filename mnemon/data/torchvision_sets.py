@@ -46,6 +46,8 @@ def files_of(name: str, split: str, root: Path) -> Path:
         "omniglot26": omniglot,
         "cifar10": "cifar-10-batches-py",
         "celeba": "celeba/img_align_celeba",
+        "celeba64": "celeba/img_align_celeba",
+        "imagenet32": f"imagenet32/{'train_data_batch_1' if split == 'train' else 'val_data'}.npz",
     }[name]
     return root / folder
 
@@ -145,18 +147,37 @@ def _omniglot_numbers(files: list[Path]) -> tuple[Tensor, Tensor]:
     return torch.tensor([number[each] for each in characters]), torch.tensor([group[each] for each in alphabets])
 
 
-def _celeba(root: Path, split: str, download: bool) -> Arrays:
-    """The middle 108 x 108 pixels of the aligned pictures, resized to 32 x 32; labels are the persons."""
-    dataset = _open("CelebA", root, split=split, target_type="identity", download=download)
+def _celeba(side: int, crop: int | None) -> Callable[[Path, str, bool], Arrays]:
+    """The middle `crop` x `crop` pixels of the aligned pictures, or all of them, resized; labels are the persons."""
 
-    def face(at: int) -> np.ndarray:
-        picture = dataset[at][0]
-        left, top = (picture.width - CELEBA_CROP) // 2, (picture.height - CELEBA_CROP) // 2
-        return to_pixels(picture.crop((left, top, left + CELEBA_CROP, top + CELEBA_CROP)), (3, 32, 32))
+    def reader(root: Path, split: str, download: bool) -> Arrays:
+        dataset = _open("CelebA", root, split=split, target_type="identity", download=download)
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        faces = list(pool.map(face, range(len(dataset))))
-    return Arrays(torch.from_numpy(np.stack(faces)), dataset.identity[:, 0])
+        def face(at: int) -> np.ndarray:
+            picture = dataset[at][0]
+            if crop is not None:
+                left, top = (picture.width - crop) // 2, (picture.height - crop) // 2
+                picture = picture.crop((left, top, left + crop, top + crop))
+            return to_pixels(picture, (3, side, side))
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            faces = list(pool.map(face, range(len(dataset))))
+        return Arrays(torch.from_numpy(np.stack(faces)), dataset.identity[:, 0])
+
+    return reader
+
+
+def _imagenet32(root: Path, split: str, download: bool) -> Arrays:
+    """Chrabaszcz et al. (2017) at 32 x 32, the .npz edition: batches of `data` (N, 3072) and `labels` from 1."""
+    if download:
+        raise ValueError(BY_HAND["imagenet32"])
+    files = sorted((root / "imagenet32").glob("train_data_batch_*.npz" if split == "train" else "val_data.npz"))
+    images, labels = [], []
+    for file in files:
+        with np.load(file, allow_pickle=False) as batch:
+            images.append(np.asarray(batch["data"], np.uint8).reshape(-1, 3, 32, 32))
+            labels.append(np.asarray(batch["labels"], np.int64) - 1)
+    return Arrays(torch.from_numpy(np.concatenate(images)), torch.from_numpy(np.concatenate(labels)))
 
 
 READERS: dict[str, Callable[[Path, str, bool], Arrays]] = {
@@ -165,5 +186,14 @@ READERS: dict[str, Callable[[Path, str, bool], Arrays]] = {
     "omniglot": _omniglot,
     "omniglot26": _omniglot26,
     "cifar10": _cifar10,
-    "celeba": _celeba,
+    "celeba": _celeba(32, crop=CELEBA_CROP),
+    "celeba64": _celeba(64, crop=None),  # K++, appendix B
+    "imagenet32": _imagenet32,
 }
+BY_HAND = {
+    "imagenet32": "Its files come from image-net.org with an account: unpack Imagenet32_train_npz.zip and "
+    "Imagenet32_val_npz.zip into the folder imagenet32",
+}
+"""Sets that are read but cannot be fetched, and what to do instead."""
+VALIDATED = ("celeba", "celeba64")
+"""Sets with a validation split of their own."""

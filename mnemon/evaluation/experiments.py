@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from mnemon.distributions.pixels import bits_per_dim
+from mnemon.distributions.pixels import BernoulliPixels, bits_per_dim
 from mnemon.evaluation import results
 from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, prior_bounds, scored_groups
 from mnemon.evaluation.novelty import has_prior, novelty
-from mnemon.evaluation.papers import paper_joint
+from mnemon.evaluation.papers import paper_conditional, paper_joint
 from mnemon.evaluation.recall import CORRUPTIONS, recall_errors
 from mnemon.memories.tree import MAX_SEQUENCES
 from mnemon.models import AddressingModel, MemoryVAE
@@ -101,24 +101,27 @@ class Evaluation:
 def bounds(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     """Joint and conditional bound of written frames, and bits per dimension."""
     found = episode_bounds(evaluation.model, evaluation.test, episode_length=evaluation.length, seed=evaluation.seed)
-    paper = paper_joint(evaluation.config.name)
+    experiment = evaluation.config.name
     for kind in ("joint", "conditional"):
         if kind not in found:  # a memory without a posterior
             continue
-        extra = paper if kind == "joint" else {}
+        extra = paper_joint(experiment) if kind == "joint" else paper_conditional(experiment)
         note = None if kind == "joint" else "the scored frames are those that were written"
+        if evaluation.model.encodes_together:
+            note = f"{note}; encoded together" if note else "frames encoded together"
         yield evaluation.record(
             found[kind], "bound", "nats/frame", bound=kind, scored="written", num_samples=1, note=note, **extra
         )
     for name in ("reconstruction", "code_kl", "address_kl", "memory_kl"):
         if name in found:
             yield evaluation.record(found[name], name, "nats/frame", scored="written", num_samples=1)
-    codec = evaluation.model.codec
-    if codec.likelihood.is_density and "joint" in found:
-        nats = torch.tensor([found["joint"].value, found["joint"].value - found["joint"].interval])
-        value, worse = bits_per_dim(nats, math.prod(codec.image_shape), is_density=True).tolist()
-        estimate = Estimate(value, worse - value, found["joint"].count)
-        yield evaluation.record(estimate, "bits_per_dim", "bits/dim", bound="joint", scored="written", num_samples=1)
+    for kind in ("joint", "conditional"):
+        bits = None if kind not in found else in_bits(evaluation.model, found[kind])
+        if bits is not None:
+            extra = paper_conditional(experiment, "bits/dim") if kind == "conditional" else {}
+            yield evaluation.record(
+                bits, "bits_per_dim", "bits/dim", bound=kind, scored="written", num_samples=1, **extra
+            )
 
 
 def prior(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
@@ -241,6 +244,17 @@ def _recall(
         )  # fmt: skip
         removed = Estimate(found.removed, math.nan, best.count)
         yield evaluation.record(removed, "error_removed", "share", scored="written", note=what, **sizes)
+
+
+def in_bits(model: CodecModel, estimate: Estimate) -> Estimate | None:
+    """A bound as bits per dimension; None for binary images, of which papers report nats."""
+    codec = model.codec
+    if isinstance(codec.likelihood, BernoulliPixels):
+        return None
+    nats = torch.tensor([estimate.value, estimate.value - estimate.interval])
+    dims = math.prod(codec.image_shape)
+    value, worse = bits_per_dim(nats, dims, is_density=codec.likelihood.is_density).tolist()
+    return Estimate(value, worse - value, estimate.count)
 
 
 def class_sizes(evaluation: Evaluation) -> dict[str, Any] | None:

@@ -57,3 +57,32 @@ def paper_accuracy(kind: str, data: str, scorer: str, ways: int, shots: int) -> 
     if (kind, data, scorer) != ("vma", "omniglot26", "address") or value is None:
         return {}
     return {"paper_value": value, "paper_protocol": "45/5 alphabets, by q(a|x), no retraining; VMA paper, section 4.2"}
+
+
+KPP_TABLE_1 = "conditional bound of written frames, episode length not given; K++ paper, table 1"
+_OTHER_OMNIGLOT = "; other data version (28 x 28 of Burda et al.)"
+_PEER = (
+    "conditional, T = K = 32, C = 100, one noise for all addresses, which is no bound; pseudo-inverse paper, ICLR 2022"
+)
+CONDITIONAL: dict[str, tuple[float, str, str]] = {
+    "kpp-mnist": (-41.58, "nats/frame", KPP_TABLE_1),
+    "kpp-omniglot": (-66.24, "nats/frame", KPP_TABLE_1 + _OTHER_OMNIGLOT),
+    "kpp-read-mnist": (-41.58, "nats/frame", KPP_TABLE_1),
+    "kpp-read-omniglot": (-66.24, "nats/frame", KPP_TABLE_1 + _OTHER_OMNIGLOT),
+    "kpp-fashion": (3.40, "bits/dim", KPP_TABLE_1),
+    "kpp-cifar10": (3.28, "bits/dim", KPP_TABLE_1),
+    "kpp-dmlab": (2.88, "bits/dim", KPP_TABLE_1),
+    "dkm-tsm-mnist": (-51.84, "nats/frame", KPP_TABLE_1),
+    "dkm-tsm-omniglot": (-70.88, "nats/frame", KPP_TABLE_1 + _OTHER_OMNIGLOT),
+    "vae-tsm-mnist": (-87.86, "nats/frame", "VAE, no memory; K++ paper, table 1"),
+    "vae-tsm-omniglot": (-104.75, "nats/frame", "VAE, no memory; K++ paper, table 1" + _OTHER_OMNIGLOT),
+    "pseudo-inverse-mnist": (-31.48, "nats/frame", _PEER),
+    "pseudo-inverse-omniglot": (-25.68, "nats/frame", _PEER + _OTHER_OMNIGLOT),
+}
+"""Conditional numbers by preset: value, unit, protocol."""
+
+
+def paper_conditional(experiment: str, unit: str = "nats/frame") -> dict[str, Any]:
+    """The keys of a result that hold a paper's conditional number in this unit, if one is published."""
+    value, its_unit, protocol = CONDITIONAL.get(experiment, (0.0, "", ""))
+    return {"paper_value": value, "paper_protocol": protocol} if its_unit == unit else {}

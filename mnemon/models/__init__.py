@@ -5,6 +5,7 @@ from mnemon.models.kanerva_machine import KanervaMachine
 from mnemon.models.kanerva_pp import KanervaPlusPlus
 from mnemon.models.matching import MatchingModel
 from mnemon.models.memory_vae import MemoryVAE, StochasticRegulariser
+from mnemon.models.pseudo_inverse_model import PseudoInverseModel
 from mnemon.models.reading import iterate, nearest
 from mnemon.models.soft_attention import SoftAttentionModel
 from mnemon.models.statistician import ContextState, NeuralStatistician
@@ -20,6 +21,7 @@ __all__ = [
     "MatchingModel",
     "MemoryVAE",
     "NeuralStatistician",
+    "PseudoInverseModel",
     "SoftAttentionModel",
     "StochasticRegulariser",
     "iterate",

@@ -19,7 +19,7 @@ from mnemon.core.checks import check_size
 from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.memories.slots import ItemState, Similarity, SlotAddress
 from mnemon.models.codec_model import no_autocast
-from mnemon.models.slot_model import SlotModel
+from mnemon.models.slot_model import CONTENT_STD, SlotModel
 from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import ConditionalCodec, Content
 from mnemon.objectives import Estimator, Surrogate
@@ -43,7 +43,7 @@ class _Codes(NamedTuple):
 class AddressingModel(SlotModel):
     """VMA, with a memory of stored items or a learned one.
 
-    codec, item_net, similarity, num_slots: see `SlotModel`
+    codec, item_net, similarity, num_slots, content_std: see `SlotModel`
     query_net      h^q(x): images (N, *X) to queries (N, E)
     learned_prior  p(a) by a learned query point e_p; False: flat, 1 / |M|
     """
@@ -62,8 +62,9 @@ class AddressingModel(SlotModel):
         similarity: Similarity = "normalised",
         learned_prior: bool = True,
         num_slots: int | None = None,
+        content_std: float = CONTENT_STD,
     ) -> None:
-        super().__init__(codec, item_net, similarity=similarity, num_slots=num_slots)
+        super().__init__(codec, item_net, similarity=similarity, num_slots=num_slots, content_std=content_std)
         check_size("embedding_dim", embedding_dim)
         self.query_net, self.embedding_dim = query_net, embedding_dim
         self.prior_query = nn.Parameter(PRIOR_STD * torch.randn(embedding_dim)) if learned_prior else None

@@ -40,6 +40,11 @@ class CodecModel(MemoryModel):
         """Whether episodes can be written; a learned memory is a parameter, and refuses them."""
         return True
 
+    @property
+    def encodes_together(self) -> bool:
+        """Whether `terms` encodes the frames of an episode together, where `log_weights` encodes each alone."""
+        return False
+
     def use_graphs(self) -> None:
         """Replay the sweeps of `terms`, if there are any, as CUDA graphs, for training steps: see `WriteGraphs`."""
         self._graphs = WriteGraphs()
@@ -105,9 +110,12 @@ class CodecModel(MemoryModel):
                 f"estimator: {type(self).__name__} is trained with {' or '.join(self.estimators)}, got {estimator.kind}"
             )
 
-    def recall_log_prob(self, state: Any, cue: Tensor, x: Tensor) -> Tensor:
-        """log p(x | what is recalled from a cue), which training may maximise. Shapes: (*B, Q, *X) -> (*B, Q)"""
-        return self.codec.likelihood.log_prob(self._recall(state, cue, None), x)
+    def recall_log_prob(self, state: Any, cue: Tensor, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """log p(x | what is recalled from a cue), which training may maximise; with a generator, of drawn latents.
+
+        Shapes: (*B, Q, *X) -> (*B, Q)
+        """
+        return self.codec.likelihood.log_prob(self._recall(state, cue, generator), x)
 
     @property
     def _like(self) -> Tensor:

@@ -8,6 +8,7 @@ The map is computed, not inferred: there is a bound on log p(episode | memory), 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -21,8 +22,14 @@ from mnemon.memories.spatial import KEY_DIM, SpatialState, corner_keys, read_map
 from mnemon.models.codec_model import CodeModel, full_precision, no_autocast
 from mnemon.nets.codec import BLOCK, Codec
 from mnemon.nets.evonorm import MapWriter, ReadEncoder
+from mnemon.nets.mlp import DenseReader
 from mnemon.nets.resnet_tsm import TSMResNet
 from mnemon.nets.spectral import GaussianDense
+
+FIRST_KEY, KEY_SPREAD, KEY_STD = (1.0, 0.0, 0.0), 0.1, 0.05
+"""Where keys start: all near one window, of three quarters of the map. Windows that are drawn from p(y) at once show
+another piece of the map at another scale each time, and what a read tells of the episode is lost in that: models that
+start so learn to do without their memory. From one window they learn to read within a hundred steps."""
 
 
 class KanervaPlusPlus(CodeModel):
@@ -34,6 +41,8 @@ class KanervaPlusPlus(CodeModel):
     read_size  pixels on a side of a window (the paper leaves it open)
     num_filters  of the first convolution over the reads; the map's net starts from four times as many
     hidden     width of the key net
+    dense_readout  the ablation without block memory (K++, 4.2): the prior of codes sees the whole map and the keys
+               through dense layers, and no window is read. Differs from paper: there, it sees no keys
 
     `write` and `terms` encode the frames of an episode together. A cue, and what `log_weights` scores, is an episode of
     one: what is found for it does not depend on which others are asked with it. So `terms` is the paper's number, and
@@ -54,6 +63,7 @@ class KanervaPlusPlus(CodeModel):
         read_size: int = 32,
         num_filters: int = 64,
         hidden: int = 512,
+        dense_readout: bool = False,
     ) -> None:
         super().__init__(codec)
         for name, size in {"num_reads": num_reads, "read_size": read_size, "num_filters": num_filters}.items():
@@ -67,9 +77,21 @@ class KanervaPlusPlus(CodeModel):
             )
         self.num_reads, self.map_shape, self.read_size = num_reads, tuple(map_shape), read_size
         width = codec.encoder.width
-        self.key_net = GaussianDense(width, num_reads * KEY_DIM, hidden=hidden)
+        self.key_net = GaussianDense(width, num_reads * KEY_DIM, hidden=hidden, spread=KEY_SPREAD, std=KEY_STD)
+        with torch.no_grad():
+            self.key_net.offset[: num_reads * KEY_DIM].copy_(torch.tensor(FIRST_KEY).repeat(num_reads))
         self.map_net = MapWriter(map_shape, width, num_filters=4 * num_filters)
-        self.prior_net = ReadEncoder(num_reads * map_shape[0], read_size, codec.code_dim, num_filters=num_filters)
+        self.dense_readout = dense_readout
+        self.prior_net: DenseReader | ReadEncoder
+        if dense_readout:
+            sizes = (math.prod(map_shape), num_reads * KEY_DIM, codec.code_dim)
+            self.prior_net = DenseReader(*sizes, hidden=hidden)
+        else:
+            self.prior_net = ReadEncoder(num_reads * map_shape[0], read_size, codec.code_dim, num_filters=num_filters)
+
+    @property
+    def encodes_together(self) -> bool:
+        return True
 
     def write(
         self,
@@ -172,6 +194,9 @@ class KanervaPlusPlus(CodeModel):
 
     def _code_prior(self, state: SpatialState, keys: Tensor) -> DiagonalGaussian:
         """p(z | reads). Shapes: keys (*B, Q, num_reads, 3) -> (*B, Q, C)"""
+        if self.dense_readout:
+            mean, std = self.prior_net(state.memory.flatten(-3)[..., None, :], keys.flatten(-2))
+            return DiagonalGaussian(full_precision(mean), full_precision(std))
         batch = torch.broadcast_shapes(state.batch_shape, keys.shape[:-3])
         with no_autocast(keys):
             reads = read_map(state.expand(batch), keys.expand(*batch, *keys.shape[-3:]), self.read_size)

@@ -22,11 +22,14 @@ from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.slots import ItemState, Similarity, scale_keys
 from mnemon.models.codec_model import full_precision, no_autocast
-from mnemon.models.slot_model import LEARNED_STD, SlotModel
+from mnemon.models.slot_model import SlotModel
 from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import Content
 from mnemon.nets.matching import Matcher, MatchingCodec
 from mnemon.objectives import Estimator, Surrogate
+
+START_STD = 0.5
+"""Of the state that the prior's matching starts from, and of the item that stands for an empty memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +103,8 @@ class MatchingModel(SlotModel):
         self.prior_matcher, self.posterior_matcher, self.decoder_matcher = (
             Matcher(size, embedding_dim, num_matching_steps) for _ in range(3)
         )
-        self.prior_start = nn.Parameter(LEARNED_STD * torch.randn(size))
-        self.pseudo_input = nn.Parameter(LEARNED_STD * torch.randn(math.prod(codec.content_shape)))
+        self.prior_start = nn.Parameter(START_STD * torch.randn(size))
+        self.pseudo_input = nn.Parameter(START_STD * torch.randn(math.prod(codec.content_shape)))
         self.pseudo_key = nn.Parameter(torch.randn(embedding_dim))
 
     def prior_state(self, batch_shape: tuple[int, ...] = ()) -> ItemState:

@@ -21,7 +21,9 @@ from mnemon.models.codec_model import CodecModel, full_precision, take_items
 from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import ConditionalCodec, Content
 
-LEARNED_STD = 0.5
+CONTENT_STD = 0.02
+"""Of learned contents at the start. If they are far apart, one of them may explain every image best before the decoder
+knows what an image is, and all addresses go there for good (MNIST with vectors as contents)."""
 
 
 class SlotModel(CodecModel):
@@ -31,6 +33,7 @@ class SlotModel(CodecModel):
     item_net      h(m): contents (N, *content) to keys (N, E)
     similarity    of keys and queries: "normalised" (by the key's norm), "inner", "cosine"
     num_slots     of a learned memory; None: the memory is what is written
+    content_std   how far apart learned contents are at the start
     """
 
     codec: ConditionalCodec
@@ -44,6 +47,7 @@ class SlotModel(CodecModel):
         *,
         similarity: Similarity = "normalised",
         num_slots: int | None = None,
+        content_std: float = CONTENT_STD,
     ) -> None:
         super().__init__(codec)
         scale_keys(torch.zeros(1), similarity)  # refuses an unknown one
@@ -52,7 +56,7 @@ class SlotModel(CodecModel):
         if num_slots is not None:
             check_size("num_slots", num_slots)
             self.undecayed = ("contents",)  # VMA, 4.2
-            self.contents = nn.Parameter(LEARNED_STD * torch.randn(num_slots, math.prod(codec.content_shape)))
+            self.contents = nn.Parameter(content_std * torch.randn(num_slots, math.prod(codec.content_shape)))
         elif codec.content_shape != codec.image_shape:
             raise ValueError(
                 f"{type(self).__name__}: expected num_slots with contents of shape {codec.content_shape}: they are "

@@ -16,7 +16,7 @@ from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.slots import ItemState, Similarity
 from mnemon.models.codec_model import no_autocast
-from mnemon.models.slot_model import SlotModel
+from mnemon.models.slot_model import CONTENT_STD, SlotModel
 from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import ConditionalCodec, Content
 from mnemon.objectives import Estimator, Surrogate
@@ -25,7 +25,8 @@ from mnemon.objectives import Estimator, Surrogate
 class SoftAttentionModel(SlotModel):
     """A memory read by weights that the code gives.
 
-    codec, item_net, similarity, num_slots: see `SlotModel`; the codec's prior and posterior must not see contents
+    codec, item_net, similarity, num_slots, content_std: see `SlotModel`; the codec's prior and posterior must not see
+    contents
     query_net  codes (N, C) to queries (N, E)
     """
 
@@ -39,8 +40,9 @@ class SoftAttentionModel(SlotModel):
         *,
         similarity: Similarity = "normalised",
         num_slots: int | None = None,
+        content_std: float = CONTENT_STD,
     ) -> None:
-        super().__init__(codec, item_net, similarity=similarity, num_slots=num_slots)
+        super().__init__(codec, item_net, similarity=similarity, num_slots=num_slots, content_std=content_std)
         if codec.prior_net is not None or codec.posterior_sees_content:
             raise ValueError(
                 "SoftAttentionModel: expected a codec with p(z) and q(z | x), got one that shows them a content; make "

@@ -140,4 +140,6 @@ def upsampling(inputs: int, outputs: int) -> nn.ConvTranspose2d:
     """Twice the sides; four inputs a channel reach a pixel, and its variance is that of the inputs."""
     layer = nn.ConvTranspose2d(inputs, outputs, 4, stride=2, padding=1)
     nn.init.normal_(layer.weight, std=(4 * inputs) ** -0.5)
+    assert layer.bias is not None
+    nn.init.zeros_(layer.bias)
     return layer

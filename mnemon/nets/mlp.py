@@ -59,3 +59,21 @@ class MLPDecoder(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         return self.layers(z).unflatten(1, self.shape)
+
+
+class DenseReader(nn.Module):
+    """p(z | map, keys) by dense layers over the whole map: what Kanerva++ is without windows. K++, 4.2.
+
+    The map goes through its own first layer, once for all keys that it is asked with.
+
+    Shapes: maps (*B, 1, map_size), keys (*B, Q, key_size) -> (*B, Q, code_dim) both
+    """
+
+    def __init__(self, map_size: int, key_size: int, code_dim: int, *, hidden: int = 512) -> None:
+        super().__init__()
+        self.of_map, self.of_keys = nn.Linear(map_size, hidden), nn.Linear(key_size, hidden)
+        self.body = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 2 * code_dim))
+
+    def forward(self, maps: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = self.body(self.of_map(maps) + self.of_keys(keys)).chunk(2, dim=-1)
+        return mean, log_std.clamp(-8, 8).exp()

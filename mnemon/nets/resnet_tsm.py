@@ -73,6 +73,10 @@ class TSMResNet(nn.Module):
     num_filters  of the first stage (64 in the paper); each of the other three has twice those of the one before
     stem         "small": one 3 x 3 convolution, for images of 28 or 32 pixels; "large": 7 x 7 of stride 2, then the
                  maximum over 3 x 3, of stride 2 again
+    width        of the encodings: by a linear layer on that mean; None: the mean itself
+
+    Differs from paper: that mean is standardised, once more by the batch's statistics. What images have in common is
+    most of it otherwise, and all that is left of an episode when its frames are pooled.
 
     Called as a plain net, every image is an episode of one; `encode_episodes` takes frames together. Normalisation is
     by the batch's statistics in training, as in the paper, and by the running ones otherwise.
@@ -80,12 +84,20 @@ class TSMResNet(nn.Module):
     Shapes: (N, C, H, W) -> (N, width)
     """
 
-    def __init__(self, image_shape: tuple[int, int, int], *, num_filters: int = 64, stem: Stem = "small") -> None:
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        *,
+        num_filters: int = 64,
+        stem: Stem = "small",
+        width: int | None = None,
+    ) -> None:
         super().__init__()
         check_size("num_filters", num_filters)
         if stem not in get_args(Stem):
             raise ValueError(f"stem: expected small or large, got {stem!r}")
-        self.width = num_filters * 2 ** (NUM_STAGES - 1)
+        pooled = num_filters * 2 ** (NUM_STAGES - 1)
+        self.width = pooled if width is None else width
         size, stride = (3, 1) if stem == "small" else (7, 2)
         first = nn.Conv2d(image_shape[0], num_filters, size, stride, padding=size // 2, bias=False)
         layers: list[nn.Module] = [first, nn.BatchNorm2d(num_filters), nn.ReLU()]
@@ -101,6 +113,8 @@ class TSMResNet(nn.Module):
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        self.standard = nn.BatchNorm1d(pooled, affine=False)
+        self.projection = nn.Identity() if width is None else nn.Linear(pooled, width)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._run(x[:, None], None)[:, 0]
@@ -140,7 +154,8 @@ class TSMResNet(nn.Module):
         maps = self.stem(2 * frames.flatten(0, 1) - 1)
         for block in self.blocks:
             maps = block(maps, num_frames, present)
-        return maps.mean((-2, -1)).unflatten(0, (-1, num_frames))
+        pooled = maps.mean((-2, -1), dtype=torch.promote_types(maps.dtype, torch.float32))  # small differences matter
+        return self.projection(self.standard(pooled)).unflatten(0, (-1, num_frames))
 
 
 def tsm_codec(
@@ -151,18 +166,22 @@ def tsm_codec(
     num_filters: int = 64,
     hidden: int = 512,
     stem: Stem = "small",
+    head: bool = True,
+    encoding_dim: int | None = None,
 ) -> Codec:
     """The nets of Kanerva++ as a codec: residual encoder, dense q(z | x), EvoNorm decoder. K++, appendix E.
+
+    head, encoding_dim  as of `Codec.convolutional`: models that make codes of encodings go without a head
 
     Its `encode` takes each image alone, so any model of codes can use it.
     """
     pixels = find_likelihood(likelihood)
-    encoder = TSMResNet(image_shape, num_filters=num_filters, stem=stem)
+    encoder = TSMResNet(image_shape, num_filters=num_filters, stem=stem, width=encoding_dim)
     return Codec(
         image_shape,
         code_dim,
         encoder=encoder,
-        head=GaussianDense(encoder.width, code_dim, hidden=hidden),
+        head=GaussianDense(encoder.width, code_dim, hidden=hidden) if head else None,
         decoder=EvoDecoder(image_shape, code_dim, pixels.num_outputs(image_shape[0]), num_filters=4 * num_filters),
         likelihood=pixels,
         encoding_dim=encoder.width,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -49,16 +52,28 @@ class SpectralLinear(nn.Linear):
 class GaussianDense(nn.Module):
     """Mean and standard deviation by three linear layers of spectral norm one, without activations between.
 
+    spread, std  how far apart the means of different encodings start, for encodings of size one, and the deviation
+                 of all of them
+
+    Differs from paper: layers start orthogonal, and a learned gain and offset follow them. With random layers, which
+    shrink what is not their leading direction, and deviations of 1, means of different images start 0.03 apart: codes
+    and keys that say nothing, which training then finds cheapest to leave so.
+
     Shapes: (..., width) -> (..., dim) both
     """
 
-    def __init__(self, width: int, dim: int, *, hidden: int = 512) -> None:
+    def __init__(self, width: int, dim: int, *, hidden: int = 512, spread: float = 1.0, std: float = 1.0) -> None:
         super().__init__()
         check_size("hidden", hidden)
-        self.layers = nn.Sequential(
-            SpectralLinear(width, hidden), SpectralLinear(hidden, hidden), SpectralLinear(hidden, 2 * dim)
-        )
+        sizes = (width, hidden, hidden, 2 * dim)
+        layers = [SpectralLinear(inputs, outputs) for inputs, outputs in itertools.pairwise(sizes)]
+        for layer in layers:
+            nn.init.orthogonal_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        self.layers = nn.Sequential(*layers)
+        self.gain = nn.Parameter(torch.cat((torch.full((dim,), spread), torch.zeros(dim))))
+        self.offset = nn.Parameter(torch.cat((torch.zeros(dim), torch.full((dim,), math.log(std)))))
 
     def forward(self, encoding: Tensor) -> tuple[Tensor, Tensor]:
-        mean, log_std = self.layers(encoding).chunk(2, dim=-1)
+        mean, log_std = (self.gain * self.layers(encoding) + self.offset).chunk(2, dim=-1)
         return mean, log_std.clamp(-8, 8).exp()

@@ -32,10 +32,13 @@ class DataConfig:
     validation: float = 0.1
     validation_groups: int | None = None
     """Hold out this many whole groups (alphabets) instead, for data that have groups."""
-    episodes: Literal["iid", "classes", "ragged", "few_shot", "recall"] = "iid"
+    episodes: Literal["iid", "growing", "classes", "ragged", "few_shot", "recall"] = "iid"
     """few_shot: of each class some images are written and `targets` others scored. recall: all are written, and
     `targets` of them scored."""
     episode_length: int = 64
+    growth: int = 1
+    """Epochs after which episodes of kind "growing" double, from one frame up to episode_length; validation has whole
+    ones all along."""
     min_length: int = 1
     """Ragged episodes are between this and episode_length long."""
     num_classes: int = 8
@@ -94,12 +97,19 @@ class ModelConfig:
     similarity: Similarity | None = None
     flat_prior: bool = False
     content_dim: int | None = None
+    content_std: float | None = None
     num_matching_steps: int | None = None
     num_reads: int | None = None
     map_shape: tuple[int, int, int] | None = None
     """(channels, height, width) of a spatial memory."""
     read_size: int | None = None
     """Pixels on a side of what is read of it at once."""
+    dense_readout: bool = False
+    """Kanerva++ without block memory: the prior of codes sees the whole map and the keys through dense layers."""
+    input_var: float | None = None
+    """Variance of the noise on codes that a pseudo-inverse memory is written with in training."""
+    inverse_steps: int | None = None
+    """Steps of each pseudo-inverse; 7 when absent."""
     vary_items: bool = False
     """In training, explain each target from a random part of the written items."""
     regulariser: RegulariserConfig | None = None
@@ -118,9 +128,15 @@ class ObjectiveConfig:
     """
 
     memory_weight: float = 1.0
+    address_lag: float = 1.0
+    """In a warm-up, address_kl is weighted by this power of the other KL terms' weight: above 1, addresses stay cheap
+    for longer than codes, and a model learns what they are good for before it pays for them."""
     bound_weight: float = 1.0
     write_fraction: float = 1.0
     recall_weight: float = 0.0
+    recall_draws: bool = False
+    """Draw the latents of the recall in place of taking their means. Of the true image (level = 0), and with the KL of
+    its address, that is the bound whose q(code) is what the memory says: address and memory have to tell all."""
     corruption: str = "salt_and_pepper"
     level: float = 0.1
     estimator: EstimatorKind | None = None
@@ -206,10 +222,14 @@ class Config:
 TARGETED = ("few_shot", "recall")
 """Kinds of episodes of which some items are scored."""
 SIZES = {
-    "data": ("episode_length", "min_length", "num_classes", "batch_size", "duplicate", "validation_groups", "targets"),
+    "data": (
+        "episode_length", "growth", "min_length", "num_classes", "batch_size", "duplicate", "validation_groups",
+        "targets",
+    ),
     "model": (
         "num_filters", "code_dim", "num_slots", "num_clusters", "num_segments", "num_steps", "online_chunks",
         "context_dim", "hidden", "embedding_dim", "content_dim", "num_matching_steps", "num_reads", "read_size",
+        "inverse_steps",
     ),
     "objective": ("num_samples",),
     "training": ("log_every", "checkpoint_every", "validation_batches"),
@@ -231,6 +251,8 @@ def parse(values: Mapping[str, Any]) -> Config:
         raise ValueError(
             f"objective.write_fraction: expected above 0, at most 1, got {config.objective.write_fraction}"
         )
+    if not config.objective.address_lag > 0:
+        raise ValueError(f"objective.address_lag: expected above 0, got {config.objective.address_lag}")
     _check_targets(config)
     for number, stage in enumerate(config.stages):
         for name in ("epochs", "patience", "kl_warmup"):

@@ -13,6 +13,7 @@ from mnemon.data.episodes import (
     ClassEpisodes,
     EpisodeBatches,
     EpisodeSampler,
+    GrowingEpisodes,
     IidEpisodes,
     RaggedEpisodes,
 )
@@ -59,6 +60,10 @@ class TrainingData:
     def epoch(self, seed: int, epoch: int) -> EpisodeBatches:
         return sampler(self.config).epoch(self.train, seed=seed, epoch=epoch)
 
+    def grown(self, seed: int) -> EpisodeBatches:
+        """Training episodes as they are in the end, whatever the epoch: what batch statistics are averaged over."""
+        return sampler(_grown(self.config)).epoch(self.train, seed=seed, epoch=0)
+
     def validation(self, limit: int | None = None) -> EpisodeBatches:
         """The same episodes every time; in smaller batches where the held-out images do not fill one."""
         fitting = len(self.held_out) // self.config.episode_length
@@ -67,7 +72,7 @@ class TrainingData:
                 f"data.validation: {len(self.held_out)} images are held out, too few for an episode of "
                 f"{self.config.episode_length}; hold out more, or take shorter episodes"
             )
-        config = replace(self.config, batch_size=min(self.config.batch_size, fitting))
+        config = replace(_grown(self.config), batch_size=min(self.config.batch_size, fitting))
         return sampler(config).epoch(self.held_out, seed=VALIDATION_SEED, epoch=0).first(limit)
 
     def check(self) -> None:
@@ -82,6 +87,10 @@ class TrainingData:
         return _place(self.held_out.images, device, False)
 
 
+def _grown(config: DataConfig) -> DataConfig:
+    return replace(config, episodes="iid") if config.episodes == "growing" else config
+
+
 def preprocessing_of(config: DataConfig) -> Preprocessing:
     return Preprocessing(config.binarise, config.threshold, config.dequantise)
 
@@ -92,6 +101,8 @@ def sampler(config: DataConfig) -> EpisodeSampler:
         return RecallEpisodes(config.episode_length, targets, config.batch_size)
     if config.episodes == "iid":
         return IidEpisodes(config.episode_length, config.batch_size)
+    if config.episodes == "growing":
+        return GrowingEpisodes(config.episode_length, config.batch_size, config.growth)
     if config.episodes == "ragged":
         return RaggedEpisodes(config.min_length, config.episode_length, config.batch_size)
     if config.episode_length % config.num_classes:

@@ -279,7 +279,7 @@ class Trainer:
         layers = batch_norms(self.model)
         if not layers:
             return
-        batches = self.data.epoch(self.config.training.seed, 0)
+        batches = self.data.grown(self.config.training.seed)
         self.step_module.train()
         with averaging(layers):
             for i in range(min(NUM_BATCHES, len(batches))):

@@ -58,8 +58,8 @@ def training_loss(
 ) -> StepResult:
     """Negative objective of a batch of episodes, averaged over episodes, per frame. Shapes: x (B, T, *X)
 
-    kl_weight scales the KL terms in the loss (a warm-up); what is reported is never scaled. With several samples, the
-    loss is that of their bound, and the reported terms are means over them.
+    kl_weight scales the KL terms in the loss (a warm-up), address_kl by its power; what is reported is never scaled.
+    With several samples, the loss is that of their bound, and the reported terms are means over them.
     """
     write_mask = None
     if config.write_fraction < 1:
@@ -75,8 +75,9 @@ def training_loss(
     )
     parts = per_frame(found.terms)
     if found.value is None:
-        kl = parts["code_kl"] + parts["address_kl"] + config.memory_weight * parts["memory_kl"]
-        objective = config.bound_weight * (parts["reconstruction"] - kl_weight * kl)
+        kl = parts["code_kl"] + config.memory_weight * parts["memory_kl"]
+        kl = kl_weight * kl + kl_weight**config.address_lag * parts["address_kl"]
+        objective = config.bound_weight * (parts["reconstruction"] - kl)
     else:
         whole = _mean_per_frame(found.value, found.terms.counts)
         objective = config.bound_weight * (whole - kl_weight * config.memory_weight * parts["memory_kl"])
@@ -143,5 +144,5 @@ def _recall(
     if scored is not None:
         x, mask = take_items(x, scored), None if mask is None else mask.gather(-1, scored)
     cue, _ = corrupt(config.corruption, x, config.level, generator)
-    values = model.recall_log_prob(state, cue, x)
+    values = model.recall_log_prob(state, cue, x, generator if config.recall_draws else None)
     return _mean_per_frame(values, mask)

@@ -88,6 +88,38 @@ class TestTorchvisionSets:
         with pytest.raises(ValueError, match=rf"expected drawings of {OMNIGLOT_TEST[0]}, .*found none"):
             load("omniglot26", "test", root=tmp_path)
 
+    def test_celeba_whole_pictures(self, tmp_path, monkeypatch):
+        write_celeba(tmp_path, monkeypatch)
+        data = load("celeba64", "valid", root=tmp_path)
+        assert data.image_shape == (3, 64, 64)
+        assert data.images[:, :, :8].max() < 30  # the frame that the crop leaves out
+        assert data.images[:, 0, 24:40, 24:40].min() > 200
+
+    def test_imagenet32(self, tmp_path):
+        folder = tmp_path / "imagenet32"
+        folder.mkdir()
+        with pytest.raises(ValueError, match=r"unpack Imagenet32_train_npz.zip .*put your own at"):
+            load("imagenet32", "train", root=tmp_path)
+        batches = {"train_data_batch_1": 5, "train_data_batch_2": 3, "val_data": 4}
+        pixels = {name: noise(count, 3, 32, 32) for name, count in batches.items()}
+        for name, images in pixels.items():
+            labels = np.arange(1, len(images) + 1)
+            np.savez(folder / f"{name}.npz", data=images.reshape(len(images), -1), labels=labels)
+        train, test = (load("imagenet32", split, root=tmp_path) for split in ("train", "test"))
+        assert np.array_equal(train.images, np.concatenate(list(pixels.values())[:2]))
+        assert train.labels.tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+        assert np.array_equal(test.images, pixels["val_data"])
+        with pytest.raises(ValueError, match=r"cannot be fetched .*with an account"):
+            load("imagenet32", "train", root=tmp_path / "other", download=True)
+
+    def test_dmlab_is_what_you_bring(self, tmp_path):
+        with pytest.raises(ValueError, match=r"cannot be downloaded: put your own at .*\(N, 64, 64, 3\)"):
+            load("dmlab", "train", root=tmp_path)
+        (tmp_path / "dmlab").mkdir()
+        images = noise(6, 64, 64, 3)
+        np.savez(tmp_path / "dmlab" / "train.npz", images=images)
+        assert np.array_equal(load("dmlab", "train", root=tmp_path).images, images.transpose(0, 3, 1, 2))
+
     def test_celeba(self, tmp_path, monkeypatch):
         write_celeba(tmp_path, monkeypatch)
         train, valid, test = (load("celeba", split, root=tmp_path) for split in ("train", "valid", "test"))

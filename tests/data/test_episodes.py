@@ -5,6 +5,7 @@ import torch
 
 from mnemon.data.episodes import (
     ClassEpisodes,
+    GrowingEpisodes,
     IidEpisodes,
     RaggedEpisodes,
     draw_distinct,
@@ -71,6 +72,17 @@ def test_iid_leaves_out_other_items_each_epoch():
         for e in range(5)
     ]
     assert len(set.union(*left)) > 3
+
+
+def test_growing_episodes_double_until_they_are_whole():
+    sampler, data = GrowingEpisodes(8, 3, growth=2), labelled(103)
+    shapes = [tuple(sampler.epoch(data, seed=0, epoch=epoch).index.shape) for epoch in range(9)]
+    assert shapes == [(4, 24, 1)] * 2 + [(4, 12, 2)] * 2 + [(4, 6, 4)] * 2 + [(4, 3, 8)] * 3
+    assert sampler.epoch(data, seed=0, epoch=2).index.unique().numel() == 96  # nothing twice
+    whole = IidEpisodes(8, 3).epoch(data, seed=0, epoch=7).index
+    assert torch.equal(sampler.epoch(data, seed=0, epoch=7).index, whole)
+    lengths = [GrowingEpisodes(12, 1, growth=1).length_at(epoch) for epoch in (0, 1, 2, 3, 4, 1000)]
+    assert lengths == [1, 2, 4, 12, 12, 12]  # 8 would not cut it whole
 
 
 def test_ragged_lengths_and_padding():

@@ -107,8 +107,10 @@ def test_every_part_gives_records_for_every_model(kind):
         model_of(settings), settings, patterns(), command="a command", updates=7, num_samples=2, num_episodes=4
     )
     for name, part in PARTS.items():
+        if name in ("lengths", "denoise"):  # they have tests of their own, with fewer lengths and levels
+            continue
         records = list(part(evaluation))
-        assert records or name == "resize"
+        assert records or name in ("resize", "shared-noise")
         for record in records:
             assert set(record) == set(KEYS)
             assert (record["model"] == kind) or "nearest" in record["model"]

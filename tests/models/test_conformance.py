@@ -13,6 +13,7 @@ from mnemon import (
     State,
     TreeMemory,
 )
+from mnemon.memories.pseudo_inverse import PseudoInverseMemory
 from mnemon.memories.records import Written
 from mnemon.models import (
     VAE,
@@ -22,6 +23,7 @@ from mnemon.models import (
     MatchingModel,
     MemoryVAE,
     NeuralStatistician,
+    PseudoInverseModel,
     SoftAttentionModel,
     StochasticRegulariser,
 )
@@ -62,10 +64,24 @@ def matching(architecture="pyramid", **options):
     return MatchingModel(codec, embeddings[0], values, embeddings[1], mlp((C, 7, 5)), 5, **options).double().eval()
 
 
-def spatial():
+def shifted_codec(**options):
     torch.manual_seed(0)
-    nets = tsm_codec(SHAPE, C, num_filters=4, hidden=8)
-    return KanervaPlusPlus(nets, map_shape=(2, 9, 8), read_size=5, num_filters=4, hidden=8).double().eval()
+    return tsm_codec(SHAPE, C, num_filters=4, hidden=8, **options)
+
+
+def spatial(**options):
+    sizes = {"map_shape": (2, 9, 8), "read_size": 5, "num_filters": 4, "hidden": 8}
+    return KanervaPlusPlus(shifted_codec(), **sizes, **options).double().eval()
+
+
+def shifted_kanerva():
+    nets = shifted_codec(head=False, encoding_dim=C)
+    return KanervaMachine(nets, KanervaMemory(C, 3, 0.5), encode_together=True).double().eval()
+
+
+def pseudo_inverse():
+    memory = PseudoInverseMemory(C, 3, input_var=0.1)
+    return PseudoInverseModel(codec(head=False, encoding_dim=C), memory).double().eval()
 
 
 MODELS = {
@@ -88,25 +104,39 @@ MODELS = {
     "matching": matching,
     "matching_mlp": lambda: matching("mlp", similarity="inner", num_matching_steps=1),
     "kanerva_pp": spatial,
+    "kanerva_pp_dense": lambda: spatial(dense_readout=True),
+    "kanerva_tsm": shifted_kanerva,
+    "pseudo_inverse": pseudo_inverse,
     "vae_pyramid": lambda: VAE(codec(architecture="pyramid")),
     "vae_mlp": lambda: VAE(codec(architecture="mlp")),
 }
 MATCHING = ("matching", "matching_mlp")
 SLOTS = ("addressing", "addressing_mlp", "soft_attention", *MATCHING)
 VAES = ("vae", "vae_pyramid", "vae_mlp")
+SPATIAL = ("kanerva_pp", "kanerva_pp_dense")
+COMPUTED = (*SPATIAL, "pseudo_inverse")  # memories without a posterior
 ORDERED = {
-    **dict.fromkeys(("kanerva", "kanerva_machine"), "each write changes the next address"),
-    "kanerva_pp": "frames are encoded with their neighbours (its own tests measure how far the memory moves)",
+    **dict.fromkeys(("kanerva", "kanerva_machine", "kanerva_tsm"), "each write changes the next address"),
+    **dict.fromkeys(SPATIAL, "frames are encoded with their neighbours (own tests measure how far the memory moves)"),
+    "pseudo_inverse": "takes no start; its own tests permute episodes",
     **dict.fromkeys(SLOTS, "slots stand in the order of writing; what is scored does not depend on it (see below)"),
 }
 NO_PRIOR = {
     **dict.fromkeys(set(SLOTS) - set(MATCHING), "a memory of stored items is nothing before the first write"),
-    "kanerva_pp": "a map is made of frames, and there are none before the first write",
+    **dict.fromkeys(SPATIAL, "a map is made of frames, and there are none before the first write"),
 }
-NO_CONTINUATION = {"kanerva_pp": "the map is made of all frames in one pass; a prior is refused"}
-JOINTLY_ENCODED = {"kanerva_pp": "terms encode frames together, log_weights one by one: other bounds of the same value"}
+NO_CONTINUATION = dict.fromkeys(COMPUTED, "the memory is made of all frames at once; a prior is refused")
+JOINTLY_ENCODED = dict.fromkeys(
+    (*SPATIAL, "kanerva_tsm"), "terms encode frames together, log_weights one by one: other bounds of the same value"
+)
 NO_SUBSETS = {**dict.fromkeys(VAES, "nothing is written"), "online": "its chunks write every item"}
-ALL_DRAWN = {*VAES, *SLOTS, "statistician", "kanerva_machine"}  # no code or memory is integrated in closed form
+ALL_DRAWN = {
+    *VAES,
+    *SLOTS,
+    "statistician",
+    "kanerva_machine",
+    "pseudo_inverse",
+}  # no code or memory is integrated in closed form
 
 
 def models(*without):
@@ -155,7 +185,7 @@ def test_shapes(name, batch):
     terms = model.terms(x)
     assert terms.reconstruction.shape == terms.code_kl.shape == terms.address_kl.shape == (*batch, 5)
     assert bound_of(terms).shape == terms.conditional.shape == batch
-    if name in (*SLOTS, "kanerva_pp"):
+    if name in (*SLOTS, *COMPUTED):
         with pytest.raises(ValueError, match=r"use \.conditional"):
             terms.joint
 

@@ -7,6 +7,7 @@ import torch
 from mnemon import GaussianMemory, KanervaMemory
 from mnemon.models import KanervaMachine
 from mnemon.nets.codec import Codec
+from mnemon.nets.resnet_tsm import tsm_codec
 from tests.models.toys import PIXEL_VAR, seeded, vector_codec, vectors
 
 C, K, S2 = 4, 3, 0.7
@@ -117,6 +118,38 @@ def test_the_autoencoder_term_is_apart_from_the_bound():
     assert torch.equal(*(m.terms(x, generator=seeded()).joint for m in (model, without)))
 
 
+def shifted():
+    """The nets of Kanerva++, frames encoded together."""
+    torch.manual_seed(0)
+    codec = tsm_codec((1, 12, 10), C, num_filters=4, head=False, encoding_dim=C)
+    return KanervaMachine(codec, KanervaMemory(C, K, S2), encode_together=True).double().eval()
+
+
+def pictures(*shape, seed=0):
+    return (torch.rand(*shape, 1, 12, 10, dtype=torch.float64, generator=seeded(seed)) < 0.3).double()
+
+
+def test_frames_encoded_together_are_written_together_and_cued_alone():
+    model, x = shifted(), pictures(5)
+    codes = model.codec.encoder.encode_episodes(x)
+    written = model.memory.replace(slot_mean=model.slot_mean).write(codes).state
+    torch.testing.assert_close(model.write(x).R, written.R)
+    alone = model.codec.encodings(x)
+    assert (alone - codes).abs().max() > 1e-3
+    torch.testing.assert_close(model._recall_codes(written, x, None), model._current().recall(written, alone))
+    torch.testing.assert_close(model.read(written, x)[1:3], model.read(written, x[1:3]))
+
+
+def test_what_is_not_written_does_not_reach_the_memory():
+    """Not through the shift either."""
+    model, x = shifted(), pictures(6)
+    write_mask = torch.tensor([True, True, False, True, False, False])
+    other = torch.where(write_mask[:, None, None, None], x, pictures(6, seed=5))
+    left, right = (model.terms_and_state(some, write_mask=write_mask)[1] for some in (x, other))
+    assert torch.equal(left.R, right.R)
+    torch.testing.assert_close(left.R, model.write(x[write_mask]).R)
+
+
 def test_bad_input():
     memory = KanervaMemory(6, 3)
     with pytest.raises(ValueError, match="codec without head"):
@@ -125,3 +158,5 @@ def test_bad_input():
         KanervaMachine(Codec.convolutional((1, 28, 28), 6, num_filters=8, head=False), memory)
     with pytest.raises(ValueError, match="expected a KanervaState"):
         machine().read(GaussianMemory(C, K).prior(), vectors(2, C))
+    with pytest.raises(ValueError, match="takes images one by one"):
+        machine(encode_together=True)

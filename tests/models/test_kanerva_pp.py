@@ -50,9 +50,12 @@ def evidence(made, state, x, points):
 @pytest.mark.parametrize("likelihood", ["bernoulli", "gaussian"])
 def test_importance_weights_are_unbiased(likelihood):
     made, x = model(1, 1, likelihood), images(5)
-    for net, wider in ((made.codec.head, 0.7), (made.key_net, 0.3)):  # so that weights have a variance
-        bias = net.layers[-1].bias.detach()
-        bias[len(bias) // 2 :] += wider
+    for net, log_std in ((made.codec.head, 0.7), (made.key_net, 0.3)):
+        half = len(net.gain) // 2
+        net.gain.detach()[:half] = 0.05  # near the prior, so that weights have a finite variance
+        net.gain.detach()[half:] = 1  # deviations other than 1, which depend on the image
+        net.offset.detach()[:half] = 0
+        net.offset.detach()[half:] = log_std
     state = made.write(x)
     with torch.no_grad():
         exact, coarse = (evidence(made, state, x[:2], points) for points in (20, 14))
@@ -159,13 +162,41 @@ def test_training_learns():
     x = images(3, 6)
     optimizer = torch.optim.Adam(made.parameters(), lr=3e-3)
     values = []
-    for step in range(40):
+    for step in range(60):
         loss = -made.terms(x, generator=seeded(step)).conditional.mean() / 6
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         values.append(-loss.item())
     assert np.mean(values[-5:]) > np.mean(values[:5]) + 10
+
+
+def test_fresh_codes_tell_images_apart_and_fresh_keys_read_one_window():
+    """What training starts from: otherwise it finds codes and memory not worth their noise."""
+    torch.manual_seed(0)
+    made = build_model(ModelConfig(kind="kanerva-pp", image_shape=(1, 28, 28), num_filters=8, code_dim=16, hidden=32))
+    x = (torch.rand(8, 8, 1, 28, 28, generator=seeded()) < torch.rand(8, 8, 1, 1, 1, generator=seeded(1))).float()
+    with torch.no_grad():
+        keys, codes = made._posteriors(made._encode_episodes(x, None))
+    assert torch.equal(codes.std, torch.ones_like(codes.std))
+    assert 0.4 < codes.mean.flatten(0, 1).std(0).mean() < 2  # of deviations: some nats, not none
+    assert keys.mean.flatten(0, 1).std(0).max() < 0.3
+    torch.testing.assert_close(keys.std, torch.full_like(keys.std, 0.05))
+    first = torch.tensor([1.0, 0.0, 0.0]).expand(2, 3)
+    torch.testing.assert_close(keys.mean.mean((0, 1)), first, atol=1e-3, rtol=0)
+
+
+def test_dense_readout_sees_the_whole_map():
+    made, x = model(dense_readout=True), images(5)
+    state = made.write(x)
+    keys = torch.zeros(1, 2, 3, dtype=torch.float64)
+    before = made._code_prior(state, keys).mean
+    for place in ((0, 0), (4, 4), (7, 7)):  # with windows of scale 0, only the middle would count
+        memory = state.memory.clone()
+        memory[:, place[0], place[1]] += 1
+        assert (made._code_prior(SpatialState(memory), keys).mean - before).abs().max() > 1e-6
+    cues = images(2, 3, seed=2)
+    torch.testing.assert_close(made.read(state, cues)[1], made.read(state, cues[1]))
 
 
 def test_refusals():

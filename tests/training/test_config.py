@@ -6,6 +6,7 @@ import json
 import pytest
 
 from mnemon import presets
+from mnemon.data.catalog import CATALOG
 from mnemon.registry import build_model
 from mnemon.training.config import parse
 from tests.training.cases import SIZES, config
@@ -75,8 +76,7 @@ def test_every_preset_builds_its_model(name):
     settings = presets.load(name)
     assert settings.name == name
     assert settings.description
-    channels, side = (3, 32) if settings.data.name in ("cifar10", "celeba") else (1, 28)
-    small = dataclasses.replace(settings.model, image_shape=(channels, side, side), num_filters=8)
+    small = dataclasses.replace(settings.model, image_shape=CATALOG[settings.data.name].image_shape, num_filters=8)
     model = build_model(small)
     assert sum(p.numel() for p in model.parameters()) > 0
 

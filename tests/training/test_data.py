@@ -41,3 +41,12 @@ def test_groups_of_joined_sets_stay_apart():
     assert (both.num_classes, both.num_groups) == (18, 6)
     assert both.groups[-1] == 5
     assert join([grouped(), image_set()]).groups is None
+
+
+def test_growing_episodes_are_validated_whole():
+    data = TrainingData.of(config(data={"episodes": "growing", "episode_length": 4, "growth": 2}).data, image_set())
+    plain = TrainingData.of(config(data={"episode_length": 4}).data, image_set())
+    assert data.epoch(0, 0).index.shape[1:] == (16, 1)
+    for left, right in ((data.validation(), plain.validation()), (data.grown(3), plain.grown(3))):
+        assert torch.equal(left.index, right.index)
+    assert torch.equal(plain.grown(3).index, plain.epoch(3, 0).index)

@@ -11,12 +11,12 @@ from safetensors.torch import load_file, save_file
 
 from mnemon.core.random import stream
 from mnemon.pretrained import from_pretrained
-from mnemon.registry import MODELS
+from mnemon.registry import MODELS, build_model
 from mnemon.training.loop import VALIDATE
-from mnemon.training.objective import training_loss
+from mnemon.training.objective import NAMES, training_loss
 from mnemon.training.progress import NonFiniteLoss
 from mnemon.training.schedules import kl_weight, learning_rate
-from tests.training.cases import FEW_SHOT, RECALL, config, fit, image_set, of_kind, records, training_data
+from tests.training.cases import FEW_SHOT, RECALL, SHAPE, config, fit, image_set, of_kind, records, training_data
 
 # -- what a training is and writes -----------------------------------------------------------------
 
@@ -59,6 +59,44 @@ def test_the_folder_holds_the_best_weights(tmp_path):
         with torch.no_grad():
             again.append(training_loss(model, settings.objective, x, None, generator).loss)
     assert float(torch.stack(again).mean()) == pytest.approx(losses[2], rel=1e-5)
+
+
+def test_addresses_may_stay_cheap_for_longer():
+    """In a warm-up, their KL is weighted by a power of the others' weight; what is reported is not weighted."""
+    settings, x = (
+        config(),
+        training_data(config()).preprocessing(image_set().images[None, :6], torch.Generator().manual_seed(0)),
+    )
+    model = build_model(dataclasses.replace(settings.model, image_shape=SHAPE)).eval()
+    lagging = dataclasses.replace(settings.objective, address_lag=3.0)
+    plain, late, full = (
+        training_loss(model, objective, x, None, torch.Generator().manual_seed(0), weight)
+        for objective, weight in ((settings.objective, 0.5), (lagging, 0.5), (lagging, 1.0))
+    )
+    address_kl = plain.values[NAMES.index("address_kl")]
+    assert address_kl > 0
+    assert float((plain.loss - late.loss).detach()) == pytest.approx((0.5 - 0.5**3) * float(address_kl), rel=1e-3)
+    assert torch.equal(plain.values[1:], late.values[1:])
+    assert torch.equal(
+        full.loss, training_loss(model, settings.objective, x, None, torch.Generator().manual_seed(0)).loss
+    )
+
+
+def test_a_recall_may_draw_its_latents():
+    """Of a VAE, a drawn recall of the image itself is its reconstruction."""
+    settings = of_kind("vae", objective={"recall_weight": 2.0, "recall_draws": True, "level": 0.0, "bound_weight": 0.0})
+    x = training_data(settings).preprocessing(image_set().images[None, :6], torch.Generator().manual_seed(0))
+    model = build_model(dataclasses.replace(settings.model, image_shape=SHAPE)).eval()
+    state = model.write(x)
+    drawn = model.recall_log_prob(state, x, x, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(drawn, model.terms(x, generator=torch.Generator().manual_seed(1)).reconstruction)
+    plain = dataclasses.replace(settings.objective, recall_draws=False)
+    found = [
+        training_loss(model, objective, x, None, torch.Generator().manual_seed(2)).loss.detach()
+        for objective in (settings.objective, plain)
+    ]
+    assert found[0] != found[1]
+    assert float(found[1]) == pytest.approx(-2 * float(model.recall_log_prob(state, x, x).mean()), rel=1e-5)
 
 
 def test_the_same_seed_trains_the_same_model_whatever_was_drawn_before(tmp_path):

@@ -22,7 +22,10 @@ ALL_DRAWS = {
 RAGGED = {"data": {"binarise": "dynamic", "episodes": "ragged", "min_length": 3}}
 DOUBLE = {"training": {"precision": "64-true"}, "stages": [{"epochs": 2, "learning_rate": 5e-3, "patience": 0}]}
 
-BATCH_NORMALISED = {"kanerva-pp": "each process normalises by the statistics of its own images"}
+BATCH_NORMALISED = dict.fromkeys(
+    ("kanerva-pp", "dkm-tsm", "pseudo-inverse", "vae-tsm"),
+    "each process normalises by the statistics of its own images",
+)
 
 
 def cases():
