@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -46,6 +47,7 @@ def results_page(records: Sequence[dict[str, Any]], remarks: Mapping[str, str] =
         sections += [
             prior_section(deep),
             resize_section(deep),
+            items_section(deep),
             fewshot_section(deep),
             scaling_section(deep),
             classification_section(deep),
@@ -122,6 +124,21 @@ def resize_section(records: Sequence[dict[str, Any]]) -> str:
     note = "The same weights, longer episodes, more clusters. VBM, 4.4.3."
     heads = ["experiment", "data", "T", "memory", "memory floats", "joint", "conditional", "error removed by reading"]
     return _section("Resizing", note, heads, rows)
+
+
+def items_section(records: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    stored = [record for record in records if (record["note"] or "").startswith("log |M|")]
+    for key, group in _grouped(stored, "experiment", "data", "command", "episode_length").items():
+        experiment, data, _, length = key
+        found = {record["metric"]: record for record in group}
+        cells = [_number(found.get("bound")), _number(found.get("address_kl"), 2), f"{math.log(length):.2f}"]
+        updates = group[0]["updates"]
+        rows.append([experiment, data, updates, length, *cells])
+    note = "The same weights with any number of items in memory, which are then asked for; nats per image. One that is"
+    note += " always found costs log |M|. VMA, 4.1."
+    heads = ["experiment", "data", "updates", "items", "conditional bound", "KL of the address", "log of the items"]
+    return _section("Stored items", note, heads, rows)
 
 
 def prior_section(records: Sequence[dict[str, Any]]) -> str:

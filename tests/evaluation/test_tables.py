@@ -85,6 +85,13 @@ def test_resized_memories_are_listed_by_data():
     assert "-2.5 ± 0.5" in page
 
 
+def test_stored_items_are_listed_with_what_finding_them_costs():
+    common = {"note": "log |M| = 5.545", "episode_length": 256}
+    bound = record(metric="bound", bound="conditional", value=-9.5, **common)
+    page = results_page([bound, record(metric="address_kl", value=5.25, **common)])
+    assert "| 256 | -9.5 ± 0.5 | 5.25 ± 0.50 | 5.55 |" in page
+
+
 def test_without_results_there_is_only_the_head():
     assert results_page([]).startswith("# Results")
     assert "##" not in results_page([])
