@@ -84,7 +84,7 @@ class Evaluation:
         """Floats of one episode's memory, or of a learned one."""
         if not self.model.can_write:
             return self.prior_floats
-        x = torch.zeros(length or self.length, *self.model.codec.image_shape, device=self.test.device)
+        x = torch.zeros(length or self.length, *self.model.image_shape, device=self.test.device)
         with torch.no_grad():
             return self.model.write(x, **write).nbytes // 4
 

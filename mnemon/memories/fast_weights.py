@@ -25,6 +25,7 @@ from mnemon.core.state import State, rank
 Energy = Callable[[Tensor, Tensor], Tensor]
 """One episode's: flat weights (P) and items (T, *X) to energies (T)."""
 TERMS = ("energy", "gradient", "prior")
+RATES = (0.3, 0.03, 0.001)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +40,8 @@ class WriteRule(nn.Module):
 
     layer_sizes   how many of the weights, from the first on, belong to each writable layer
     num_steps     of a write
-    rate          of every layer and term before training (Differs from paper: 1e-4 there, with a thousand times as
-                  many updates; a rate that changes the energies of random nets learns at once)
+    rate          of every layer before training, for each of the three terms. Differs from paper: 1e-4 for all there,
+                  over 2 million updates; rates at which writing changes something from the start save the first part
     use_gradient  whether |grad_x E|^2 is among the terms (the paper's figure 4 leaves it out)
     recompute     keep only the weights after each step for the backward pass, and compute the rest anew in it
     """
@@ -52,17 +53,21 @@ class WriteRule(nn.Module):
         layer_sizes: Sequence[int],
         *,
         num_steps: int = 5,
-        rate: float = 1.0,
+        rate: Sequence[float] = RATES,
         use_gradient: bool = True,
         recompute: bool = False,
     ) -> None:
         super().__init__()
         check_size("num_steps", num_steps)
-        if not 0 < rate < math.inf:
-            raise ValueError(f"rate: expected a positive, finite number, got {rate}")
+        if len(rate) != len(TERMS) or not all(0 < value < math.inf for value in rate):
+            raise ValueError(f"rate: expected a positive, finite number for each of {', '.join(TERMS)}, got {rate}")
         self.num_steps, self.use_gradient, self.recompute = num_steps, use_gradient, recompute
-        self.terms = tuple(term for term in TERMS if use_gradient or term != "gradient")
-        self.raw_rates = nn.Parameter(torch.full((len(self.terms), len(layer_sizes)), inverse_softplus(rate)))
+        raw = [
+            inverse_softplus(value)
+            for value, term in zip(rate, TERMS, strict=True)
+            if use_gradient or term != "gradient"
+        ]
+        self.raw_rates = nn.Parameter(torch.tensor(raw)[:, None].repeat(1, len(layer_sizes)))
         sizes = torch.tensor(list(layer_sizes))
         self.register_buffer("layer", torch.arange(len(sizes)).repeat_interleave(sizes), persistent=False)
 

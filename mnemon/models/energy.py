@@ -11,7 +11,8 @@ Trained to bring cues back to what was written, through both. EBMM, appendix A; 
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +20,8 @@ from torch.func import grad, vmap
 from torch.nn import functional as F
 
 from mnemon.core.checks import check_size, holds
-from mnemon.core.protocol import MemoryModel
-from mnemon.memories.fast_weights import FastWeightState, WriteRule, inverse_softplus, recomputed
-from mnemon.memories.frames import Frames
+from mnemon.memories.fast_weights import RATES, FastWeightState, WriteRule, inverse_softplus, recomputed
+from mnemon.models.recall_model import RecallModel
 from mnemon.nets.energy import EnergyNet
 
 MOMENTUM = 0.9
@@ -49,7 +49,7 @@ class StepSizes(nn.Module):
         return torch.cat((first[None], first * torch.sigmoid(self.logits).cumprod(0)))
 
 
-class EnergyModel(MemoryModel):
+class EnergyModel(RecallModel):
     """A deep energy whose writable weights are the memory.
 
     net           the energy; its `memory` layers are written
@@ -66,13 +66,13 @@ class EnergyModel(MemoryModel):
         *,
         write_steps: int = 5,
         read_steps: int = 5,
-        write_rate: float = 1.0,
-        read_rate: float = 1.0,
+        write_rate: Sequence[float] = RATES,
+        read_rate: float = 0.3,
         use_gradient: bool = True,
         stepwise: bool = True,
         recompute: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(net.image_shape)
         check_size("read_steps", read_steps)
         if not 0 < read_rate < math.inf:
             raise ValueError(f"read_rate: expected a positive, finite number, got {read_rate}")
@@ -85,10 +85,6 @@ class EnergyModel(MemoryModel):
             recompute=recompute,
         )
         self.sizes, self.momenta = StepSizes(read_steps, read_rate), StepSizes(read_steps, MOMENTUM, below_one=True)
-
-    @property
-    def image_shape(self) -> tuple[int, ...]:
-        return self.net.image_shape
 
     # -- write -------------------------------------------------------------------------------------
 
@@ -111,7 +107,7 @@ class EnergyModel(MemoryModel):
             check_size("num_steps", num_steps)
         self._check("write", x, mask)
         if prior is not None:
-            self._check_state("write: prior", prior)
+            self._check_state("write: prior", prior, FastWeightState, self._sizes)
         kept = self._write(x, prior, mask, weights, num_steps)
         finite = torch.stack([each.isfinite().all() for each in kept])
         if not holds(finite):
@@ -136,20 +132,21 @@ class EnergyModel(MemoryModel):
         start = self.net.memory_weights()
         weights = (start if prior is None else prior.weights).expand(*batch, -1).reshape(-1, len(start))
         share = self._share(x, mask, counts).reshape(len(weights), -1)
-        if mask is not None:  # an absent item may hold anything, also NaN
-            x = torch.where(mask.reshape(*mask.shape, *(1,) * len(self.image_shape)), x, 0.0)
-        x = x.reshape(len(weights), -1, *self.image_shape)
+        x = self._present(x, mask).reshape(len(weights), -1, *self.image_shape)
         kept = self.rule(self.net.with_memory, weights, start, x, share, num_steps)
         return [each.view(*batch, -1) for each in kept]
 
     def _share(self, x: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
         """What each item counts in the means. Shapes: -> (*B, T)"""
         leading = x.shape[: x.ndim - len(self.image_shape)]
-        item = torch.zeros((*leading, 1), dtype=x.dtype, device=x.device)
-        counts = Frames.gather("write", item, 1, mask, weights).counts
+        counts = self._counts("write", x, mask, weights)
         if counts is None:
             return torch.full(leading, 1 / leading[-1], dtype=x.dtype, device=x.device)
         return counts / counts.sum(-1, keepdim=True)
+
+    @property
+    def _sizes(self) -> tuple[int]:
+        return (sum(self.net.memory_layers()),)
 
     def prior_state(self, batch_shape: tuple[int, ...] = ()) -> FastWeightState:
         """The weights that writing starts from."""
@@ -161,7 +158,7 @@ class EnergyModel(MemoryModel):
         """E(x) under the memory: low where a pattern is stored. It has no unit and no normaliser: compare it within
         one memory only. Shapes: (*B, Q, *X) -> (*B, Q)"""
         self._check("energy", x)
-        self._check_state("energy", state)
+        self._check_state("energy", state, FastWeightState, self._sizes)
         flat, weights, leading = self._paired(state, x)
         return vmap(self.net.with_memory)(weights, flat).view(leading)
 
@@ -179,9 +176,9 @@ class EnergyModel(MemoryModel):
         Unobserved pixels start from 0, as erased ones do in training. Shapes: (*B, Q, *X) -> (*B, Q, *X)
         """
         check_size("steps", steps)
-        current = cue if observed is None else torch.where(observed, cue, 0.0)
+        current = self._filled(cue, observed)
         self._check("read", current)
-        self._check_state("read", state)
+        self._check_state("read", state, FastWeightState, self._sizes)
         recalled = current
         for _ in range(steps):
             recalled = self.trajectory(state, current)[-1]
@@ -216,15 +213,6 @@ class EnergyModel(MemoryModel):
         flat = x.expand(*leading, *self.image_shape).reshape(-1, leading[-1], *self.image_shape)
         return flat, state.expand(batch).weights.reshape(len(flat), -1), leading
 
-    def sample(self, state: FastWeightState, n: int = 1, *, generator: torch.Generator | None = None) -> Tensor:
-        """Where descent from uniform noise ends: mostly stored patterns, and mixtures of them. Not draws from a
-        density, which this model has not. Shapes: -> (*B, n, *X)"""
-        check_size("n", n)
-        self._check_state("sample", state)
-        shape = (*state.batch_shape, n, *self.image_shape)
-        like = state.weights
-        return self.read(state, torch.rand(shape, dtype=like.dtype, device=like.device, generator=generator))
-
     # -- training ----------------------------------------------------------------------------------
 
     def recall_loss(
@@ -248,53 +236,7 @@ class EnergyModel(MemoryModel):
         errors = torch.stack([(each - wanted).square().flatten(first).sum(-1) for each in scored])
         return errors.sum(0), read
 
-    # -- what it has not ---------------------------------------------------------------------------
-
-    def log_weights(self, state: Any, x: Tensor, **options: Any) -> NoReturn:  # type: ignore[override]
-        _refuse("log_weights")
-
-    def log_likelihood(self, state: Any, x: Tensor, **options: Any) -> NoReturn:  # type: ignore[override]
-        _refuse("log_likelihood")
-
-    def terms(self, x: Tensor, **options: Any) -> NoReturn:  # type: ignore[override]
-        _refuse("terms")
-
-    # -- checks ------------------------------------------------------------------------------------
-
-    def _check(self, where: str, x: Tensor, mask: Tensor | None = None) -> None:
-        shape = ", ".join(map(str, self.image_shape))
-        rank = len(self.image_shape)
-        if x.ndim <= rank or tuple(x.shape[-rank:]) != self.image_shape:
-            remedy = "add an item dimension" if tuple(x.shape) == self.image_shape else "resize the images to this size"
-            raise ValueError(f"{where}: expected x (*B, T, {shape}), got {tuple(x.shape)}; {remedy}")
-        if not x.is_floating_point():
-            raise ValueError(f"{where}: expected images as floats in [0, 1], got {x.dtype}; divide by 255")
-        inside = (x >= 0) & (x <= 1)
-        if mask is not None:
-            inside = inside | ~mask.reshape(*mask.shape, *(1,) * rank)
-        if not holds(inside):
-            raise ValueError(
-                f"{where}: expected values in [0, 1], got {float(x.min()):g} to {float(x.max()):g}; reading projects "
-                "onto that interval, so scale the patterns to it"
-            )
-
-    def _check_state(self, where: str, state: FastWeightState) -> None:
-        size = sum(self.net.memory_layers())
-        if not isinstance(state, FastWeightState) or state.weights.shape[-1] != size:
-            got = tuple(state.weights.shape) if isinstance(state, FastWeightState) else type(state).__name__
-            raise ValueError(
-                f"{where}: expected a FastWeightState with weights (*B, {size}), got {got}; weights of another size "
-                "belong to another net"
-            )
-
 
 def _call(function: Any, *inputs: Tensor) -> Tensor:
     result: Tensor = function(*inputs)
     return result
-
-
-def _refuse(what: str) -> NoReturn:
-    raise ValueError(
-        f"{what}: EnergyModel has no likelihood: its energy is not normalised; compare items of one memory by "
-        "energy(state, x), recall them with read, or take a model with a codec for bounds"
-    )

@@ -195,4 +195,6 @@ def _after(halvings: int, size: int) -> int:
 def _check_dynamic(dynamic_size: int, units: int) -> None:
     check_size("dynamic_size", dynamic_size)
     if dynamic_size >= units:
-        raise ValueError(f"dynamic_size: expected fewer than the {units} units that it is a part of, got {dynamic_size}")
+        raise ValueError(
+            f"dynamic_size: expected fewer than the {units} units that it is a part of, got {dynamic_size}"
+        )
