@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
-from mnemon.commands.common import Quiet, make_console, make_folder, plain_errors
+from mnemon.commands.common import Quiet, make_console, make_folder, plain_errors, say
 
 
 @plain_errors
 def results(
     folder: Annotated[Path, typer.Argument(help="Folder of results files.")] = Path("results"),
     out: Annotated[Path, typer.Option(help="Markdown file to write.")] = Path("docs/results.md"),
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for the curves of recall of all runs together; not drawn when absent.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Make docs/results.md from results/*.json: our numbers, with the papers' beside them.
@@ -21,6 +24,7 @@ def results(
     Example: mnemon results results --out docs/results.md
     """
     from mnemon.core.state import atomic_path
+    from mnemon.evaluation.capacity_pictures import draw_capacity, draw_tradeoff
     from mnemon.evaluation.tables import read_remarks, read_results, results_page
 
     if not folder.is_dir():
@@ -30,3 +34,7 @@ def results(
     with atomic_path(out) as temporary:
         Path(temporary).write_text(results_page(records, read_remarks(folder)), encoding="utf-8")
     make_console(quiet).print(f"{out}: {len(records)} records")
+    if figures is not None:
+        make_folder(figures)
+        for path in (*draw_capacity(records, figures), *draw_tradeoff(records, figures)):
+            say(make_console(quiet), f"written: {path}")

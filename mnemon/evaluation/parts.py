@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mnemon.evaluation import experiments, fewshot_experiments
+from mnemon.core.protocol import MemoryModel
+from mnemon.evaluation import capacity, experiments, fewshot_experiments
 from mnemon.evaluation.experiments import Evaluation
+from mnemon.models.recall_model import RecallModel
 
 PARTS: dict[str, Callable[[Evaluation], Iterable[dict[str, Any]]]] = {
     "bounds": experiments.bounds,
@@ -17,6 +19,16 @@ PARTS: dict[str, Callable[[Evaluation], Iterable[dict[str, Any]]]] = {
     "prior": experiments.prior,
     "fewshot": fewshot_experiments.fewshot,
     "classification": fewshot_experiments.classification,
+    "capacity": capacity.capacity,
 }
-ON_REQUEST = ("prior", "fewshot", "classification")
+ON_REQUEST = ("prior", "fewshot", "classification", "capacity")
 """Parts that take long with the papers' numbers of samples, or that not every model has: where they are asked for."""
+WITHOUT_LIKELIHOOD = ("recall", "capacity")
+"""What a model without a likelihood is measured by."""
+
+
+def default_parts(model: MemoryModel) -> list[str]:
+    """What is measured when nothing is asked for."""
+    if isinstance(model, RecallModel):
+        return list(WITHOUT_LIKELIHOOD)
+    return [part for part in PARTS if part not in ON_REQUEST]

@@ -59,6 +59,8 @@ SIZES = {
     "soft-attention": {**NO_SLOTS, "architecture": "mlp", "embedding_dim": 5},
     "gmn": {**NO_SLOTS, "architecture": "mlp", "embedding_dim": 5, "vary_items": True},
     "kanerva-pp": {**NO_SLOTS, "num_filters": 8, "map_shape": (2, 8, 8), "read_size": 4, "hidden": 16},
+    "ebmm": {**NO_SLOTS, "num_filters": 32, "code_dim": 64, "hidden": 12, "dynamic_size": 4, "num_hops": 2, "write_steps": 2,
+             "read_steps": 2},
     "vbm-gaussian": {"num_clusters": None},
     "vbm-shifted": {"num_clusters": None},
     "vbm-categorical": {"num_clusters": None},
