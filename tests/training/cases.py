@@ -59,8 +59,7 @@ SIZES = {
     "soft-attention": {**NO_SLOTS, "architecture": "mlp", "embedding_dim": 5},
     "gmn": {**NO_SLOTS, "architecture": "mlp", "embedding_dim": 5, "vary_items": True},
     "kanerva-pp": {**NO_SLOTS, "num_filters": 8, "map_shape": (2, 8, 8), "read_size": 4, "hidden": 16},
-    "ebmm": {**NO_SLOTS, "num_filters": 32, "code_dim": 64, "hidden": 12, "dynamic_size": 4, "num_hops": 2, "write_steps": 2,
-             "read_steps": 2},
+    "ebmm": {**NO_SLOTS, "hidden": 12, "dynamic_size": 4, "num_hops": 2, "write_steps": 2, "read_steps": 2},
     "vbm-gaussian": {"num_clusters": None},
     "vbm-shifted": {"num_clusters": None},
     "vbm-categorical": {"num_clusters": None},
@@ -77,6 +76,9 @@ RECALL = {"episodes": "recall", "episode_length": 6, "targets": 4}
 
 def of_kind(kind, **changes):
     model = {"kind": kind, **SIZES[kind], **changes.pop("model", {})}
+    if kind == "ebmm":  # it has no bound to weigh
+        objective = changes.pop("objective", {})
+        changes["objective"] = {key: objective[key] for key in ("corruption", "level") if key in objective}
     return config(model=model, **changes)
 
 
