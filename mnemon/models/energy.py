@@ -111,11 +111,11 @@ class EnergyModel(RecallModel):
         kept = self._write(x, prior, mask, weights, num_steps)
         finite = torch.stack([each.isfinite().all() for each in kept])
         if not holds(finite):
-            step = int(finite.int().argmin()) + 1
+            step, largest = int(finite.int().argmin()) + 1, float(self.rule.rates.detach().max())
             raise ValueError(
                 f"write: expected finite weights, got NaN or infinity after step {step} of {len(kept)}: the write "
                 "diverged, and nothing was changed; its learned rates are too large for these patterns "
-                f"(the largest is {float(self.rule.rates.max()):.3g}), train on such episodes or write fewer steps"
+                f"(the largest is {largest:.3g}), train on such episodes or write fewer steps"
             )
         return FastWeightState(kept[-1])
 

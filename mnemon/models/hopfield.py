@@ -7,24 +7,15 @@ and copying: the cue itself.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_size
-from mnemon.core.state import State, rank
+from mnemon.core.state import State
 from mnemon.memories.hopfield import HopfieldState, Rule, retrieve, settle, write_couplings
+from mnemon.memories.slots import ItemState
 from mnemon.models.recall_model import RecallModel
-
-
-@dataclass(frozen=True, eq=False)
-class PatternState(State):
-    """Patterns as they came, flattened; counts: 0 for an empty slot. Shapes: patterns (*B, M, D), counts (*B, M)"""
-
-    patterns: Tensor = field(metadata=rank(2))
-    counts: Tensor | None = field(default=None, metadata=rank(1))
 
 
 class HopfieldModel(RecallModel):
@@ -103,17 +94,17 @@ class ModernHopfieldModel(RecallModel):
         self,
         x: Tensor,
         *,
-        prior: PatternState | None = None,
+        prior: ItemState | None = None,
         mask: Tensor | None = None,
         weights: Tensor | None = None,
         num_steps: int | None = None,
         generator: torch.Generator | None = None,
-    ) -> PatternState:
+    ) -> ItemState:
         return _stored(self, x, prior, mask, weights)
 
     def read(
         self,
-        state: PatternState,
+        state: ItemState,
         cue: Tensor,
         *,
         observed: Tensor | None = None,
@@ -142,27 +133,26 @@ class SlotMemory(RecallModel):
         self,
         x: Tensor,
         *,
-        prior: PatternState | None = None,
+        prior: ItemState | None = None,
         mask: Tensor | None = None,
         weights: Tensor | None = None,
         num_steps: int | None = None,
         generator: torch.Generator | None = None,
-    ) -> PatternState:
+    ) -> ItemState:
         """Which images stay is drawn."""
         state = _stored(self, x, prior, mask, weights)
-        total = state.patterns.shape[-2]
-        if self.num_slots is None or total <= self.num_slots:
+        if self.num_slots is None or state.num_slots <= self.num_slots:
             return state
-        keys = torch.rand(state.patterns.shape[:-1], device=x.device, generator=generator)
+        keys = torch.rand(state.items.shape[:-1], device=x.device, generator=generator)
         if state.counts is not None:  # what is there goes before what is not
             keys = torch.where(state.counts > 0, keys, 2.0)
         kept = keys.argsort(-1)[..., : self.num_slots]
-        patterns = state.patterns.gather(-2, kept[..., None].expand(*kept.shape, state.patterns.shape[-1]))
-        return PatternState(patterns, None if state.counts is None else state.counts.gather(-1, kept))
+        items = state.items.gather(-2, kept[..., None].expand(*kept.shape, state.items.shape[-1]))
+        return _unkeyed(items, None if state.counts is None else state.counts.gather(-1, kept))
 
     def read(
         self,
-        state: PatternState,
+        state: ItemState,
         cue: Tensor,
         *,
         observed: Tensor | None = None,
@@ -178,7 +168,7 @@ class CopyModel(ModernHopfieldModel):
 
     def read(
         self,
-        state: PatternState,
+        state: ItemState,
         cue: Tensor,
         *,
         observed: Tensor | None = None,
@@ -192,37 +182,32 @@ class CopyModel(ModernHopfieldModel):
 
 
 def _stored(
-    model: RecallModel, x: Tensor, prior: PatternState | None, mask: Tensor | None, weights: Tensor | None
-) -> PatternState:
+    model: RecallModel, x: Tensor, prior: ItemState | None, mask: Tensor | None, weights: Tensor | None
+) -> ItemState:
     """The items, after those of `prior`. Shapes: x (*B, T, *X)"""
     model._check("write", x, mask)
-    size = math.prod(model.image_shape)
     counts = model._counts("write", x, mask, weights)
-    new = PatternState(model._present(x, mask).flatten(x.ndim - len(model.image_shape)), counts)
+    new = _unkeyed(model._present(x, mask).flatten(x.ndim - len(model.image_shape)), counts).compact()
     if prior is None:
         return new
-    model._check_state("write: prior", prior, PatternState, (-1, size))
-    batch = torch.broadcast_shapes(prior.batch_shape, new.batch_shape)
-    both = [state.expand(batch) for state in (prior, new)]
-    every: Any = None
-    if any(state.counts is not None for state in both):
-        every = torch.cat([_ones(state) if state.counts is None else state.counts for state in both], -1)
-    return PatternState(torch.cat([state.patterns for state in both], -2), every)
+    model._check_state("write: prior", prior, ItemState, (-1, math.prod(model.image_shape)))
+    return prior.append(new)
 
 
-def _ones(state: PatternState) -> Tensor:
-    return torch.ones_like(state.patterns[..., 0])
+def _unkeyed(items: Tensor, counts: Tensor | None) -> ItemState:
+    """Items that are compared as they are, and need no keys."""
+    return ItemState(items, items[..., :0], counts)
 
 
 def _read_patterns(
-    model: RecallModel, state: PatternState, cue: Tensor, observed: Tensor | None, steps: int, beta: float
+    model: RecallModel, state: ItemState, cue: Tensor, observed: Tensor | None, steps: int, beta: float
 ) -> Tensor:
     """Means of stored patterns under softmax(beta <.,.>); the nearest one where beta is infinite."""
     size = math.prod(model.image_shape)
     current = model._filled(cue, observed)
     model._check("read", current)
-    model._check_state("read", state, PatternState, (-1, size))
-    known = 2 * state.patterns - 1
+    model._check_state("read", state, ItemState, (-1, size))
+    known = 2 * state.items - 1
     if state.counts is not None:
         known = known * (state.counts > 0)[..., None]
     recalled = current

@@ -16,17 +16,32 @@ from mnemon.core.checks import check_size
 from mnemon.nets.energy import EnergyNet, he_normal
 
 ENCODING, REPRESENTATION, HEAD = 256, 512, 1024
+EPSILON = 1e-5
 
 
-class MapNorm(nn.Module):
-    """Layer norm over channels and places, with a scale and a shift for each channel. Shapes: (N, C, H, W)"""
+class SmoothNorm(nn.Module):
+    """Layer norm over all but the first dimension, then a scale and a shift for each channel or unit.
 
-    def __init__(self, channels: int) -> None:
+    Of plain operations: the third derivatives of PyTorch's own layer norm take its statistics for constants and are
+    wrong (found by finite differences, PyTorch 2.15), and training through a gradient norm needs them.
+
+    Shapes: (N, C, *) -> (N, C, *)
+    """
+
+    def __init__(self, channels: int, trailing: int = 0) -> None:
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(channels, 1, 1)), nn.Parameter(torch.zeros(channels, 1, 1))
+        shape = (channels, *(1,) * trailing)
+        self.weight, self.bias = nn.Parameter(torch.ones(shape)), nn.Parameter(torch.zeros(shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, x.shape[-3:]) * self.weight + self.bias
+        every = tuple(range(1, x.ndim))
+        x = x - x.mean(every, keepdim=True)
+        scale = (x.square().mean(every, keepdim=True) + EPSILON).rsqrt()
+        return x * scale * self.weight + self.bias
+
+
+def map_norm(channels: int) -> SmoothNorm:
+    return SmoothNorm(channels, trailing=2)
 
 
 class MemoryConv(nn.Module):
@@ -56,7 +71,7 @@ class ResBlock(nn.Module):
         self.first = nn.Conv2d(inputs, channels, 3, stride=2, padding=1)
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
         self.skip = nn.Conv2d(inputs, channels, 1)
-        self.norms = nn.ModuleList([MapNorm(channels), MapNorm(channels)])
+        self.norms = nn.ModuleList([map_norm(channels), map_norm(channels)])
         he_normal(self.first, self.second, self.skip)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -77,7 +92,7 @@ class Bottleneck(nn.Module):
         self.narrow, self.skip = nn.Conv2d(inputs, bottleneck, 1), nn.Conv2d(inputs, channels, 1)
         self.static = nn.Conv2d(bottleneck, channels - dynamic_size, 3, stride=stride, padding=1)
         self.dynamic = MemoryConv(bottleneck, dynamic_size, stride)
-        self.narrow_norm, self.norm = MapNorm(bottleneck), MapNorm(channels)
+        self.narrow_norm, self.norm = map_norm(bottleneck), map_norm(channels)
         he_normal(self.narrow, self.skip, self.static)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -111,11 +126,11 @@ class ResNetEnergy(EnergyNet):
         widths = (image_shape[0], channels, 2 * channels, 3 * channels)
         self.blocks = nn.Sequential(*(ResBlock(*widths[i : i + 2]) for i in range(3)))
         places = _after(3, image_shape[1]) * _after(3, image_shape[2])
-        self.encoding, self.encoding_norm = nn.Linear(widths[-1] * places, ENCODING), nn.LayerNorm(ENCODING)
+        self.encoding, self.encoding_norm = nn.Linear(widths[-1] * places, ENCODING), SmoothNorm(ENCODING)
         self.memory = nn.Linear(ENCODING, dynamic_size, bias=False)
         self.static = nn.Linear(ENCODING, REPRESENTATION - dynamic_size)
         self.by_item, self.by_state = nn.Linear(REPRESENTATION, 2 * hidden), nn.Linear(hidden, 2 * hidden, bias=False)
-        self.norm = nn.LayerNorm(hidden)
+        self.norm = SmoothNorm(hidden)
         self.head, self.energy = nn.Linear(hidden, HEAD), nn.Linear(HEAD, 1, bias=False)
         self.num_hops = num_hops
         he_normal(self.encoding, self.memory, self.static, self.head, self.energy)
@@ -162,7 +177,7 @@ class ConvEnergy(EnergyNet):
         self.by_item = nn.Conv2d(4 * channels, hidden, 3, padding=1)
         self.by_state = nn.Conv2d(hidden, hidden, 3, padding=1, bias=False)
         self.gate_by_item, self.gate_by_state = nn.Conv2d(4 * channels, hidden, 1), nn.Conv2d(hidden, hidden, 1)
-        self.norm, self.gate_norm = MapNorm(hidden), MapNorm(hidden)
+        self.norm, self.gate_norm = map_norm(hidden), map_norm(hidden)
         places = _after(4 if both_halve else 3, image_shape[1]) * _after(4 if both_halve else 3, image_shape[2])
         self.head, self.energy = nn.Linear(hidden * places, HEAD), nn.Linear(HEAD, 1, bias=False)
         self.num_hops = num_hops
