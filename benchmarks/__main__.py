@@ -1,8 +1,8 @@
-"""`python -m benchmarks [write] [sweep] [growth] [mixture] [training] [gradient] [addressing]`; without a name, all."""
+"""`python -m benchmarks [write] [sweep] [growth] [mixture] [training] [gradient] [addressing] [energy]`; without a name, all."""
 
 import sys
 
-from benchmarks import addressing, gradient, growth, mixture, sweep, training, write
+from benchmarks import addressing, energy, gradient, growth, mixture, sweep, training, write
 
 ALL = {
     "write": write.main,
@@ -12,6 +12,7 @@ ALL = {
     "training": training.main,
     "gradient": gradient.main,
     "addressing": addressing.main,
+    "energy": energy.main,
 }
 
 for name in sys.argv[1:] or ALL:

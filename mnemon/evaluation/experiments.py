@@ -72,7 +72,8 @@ class Evaluation:
 
     def record(self, estimate: Estimate, metric: str, unit: str, **more: Any) -> dict[str, Any]:
         interval = None if math.isnan(estimate.interval) else round(estimate.interval, 5)
-        settings = {"episode_length": self.length, "memory_floats": self.floats(), **self.common, **more}
+        floats = {} if "memory_floats" in more else {"memory_floats": self.floats()}
+        settings = {"episode_length": self.length, **floats, **self.common, **more}
         return results.result(metric=metric, value=round(estimate.value, 5), unit=unit, interval=interval, **settings)
 
     def with_options(self, part: str) -> Evaluation:
