@@ -1,4 +1,4 @@
-"""`python -m benchmarks [write] [sweep] [growth] [mixture] [training] [gradient] [addressing] [energy]`; without a name, all."""
+"""`python -m benchmarks [NAME ...]`: those of `ALL`; without a name, all."""
 
 import sys
 

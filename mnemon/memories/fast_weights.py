@@ -46,8 +46,6 @@ class WriteRule(nn.Module):
     recompute     keep only the weights after each step for the backward pass, and compute the rest anew in it
     """
 
-    layer: Tensor
-
     def __init__(
         self,
         layer_sizes: Sequence[int],
@@ -68,8 +66,7 @@ class WriteRule(nn.Module):
             if use_gradient or term != "gradient"
         ]
         self.raw_rates = nn.Parameter(torch.tensor(raw)[:, None].repeat(1, len(layer_sizes)))
-        sizes = torch.tensor(list(layer_sizes))
-        self.register_buffer("layer", torch.arange(len(sizes)).repeat_interleave(sizes), persistent=False)
+        self.layer_sizes = tuple(layer_sizes)
 
     @property
     def rates(self) -> Tensor:
@@ -100,7 +97,8 @@ class WriteRule(nn.Module):
         """What one step takes off one episode's weights. Shapes: (P), (P), (T, *X), (T) -> (P)"""
         gradients = write_gradients(energy, weights, x, share, self.use_gradient)
         every = torch.stack((*gradients, 2 * (weights - start)))
-        return (self.rates[:, self.layer] * every).sum(0)
+        layers = zip(self.rates.split(1, -1), every.split(self.layer_sizes, -1), strict=True)
+        return torch.cat([(rates * part).sum(0) for rates, part in layers])
 
 
 def write_gradients(

@@ -93,7 +93,9 @@ class RecallModel(MemoryModel):
         return x if mask is None else torch.where(mask.reshape(*mask.shape, *(1,) * len(self.image_shape)), x, 0.0)
 
     def _counts(self, where: str, x: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor | None:
-        """How often each item is written, after checks of what says so. Shapes: -> (*B, T)"""
+        """How often each item is written, after checks of what says so; None: once each. Shapes: -> (*B, T)"""
+        if mask is None and weights is None and x.numel():
+            return None
         item = torch.zeros((*x.shape[: x.ndim - len(self.image_shape)], 1), dtype=x.dtype, device=x.device)
         return Frames.gather(where, item, 1, mask, weights).counts
 
