@@ -213,3 +213,33 @@ def test_it_learns_to_recall_random_patterns():
         optimizer.step()
         errors.append(float((read[-1].detach() - x).square().mean()))
     assert sum(errors[-20:]) / 20 < 0.065
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", NETS)
+def test_a_training_step_can_be_captured_as_a_graph(name):
+    """Replayed with new patterns, it gives the gradients of a step that is launched kernel by kernel."""
+    model = make(name).float().cuda()
+    x, cue = (images(2, 3, seed=seed).float().cuda() for seed in (0, 1))
+
+    def step():
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+        model.recall_loss(x, cue)[0].mean().backward()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    x.copy_(images(2, 3, seed=2))
+    graph.replay()
+    replayed = [parameter.grad.clone() for parameter in model.parameters()]
+    step()
+    for left, parameter in zip(replayed, model.parameters(), strict=True):
+        torch.testing.assert_close(left, parameter.grad, rtol=1e-3, atol=1e-4)
