@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import addressing, gradient, growth, kanerva_pp, mixture, steps, sweep, training, write
+from benchmarks import addressing, energy, gradient, growth, kanerva_pp, mixture, steps, sweep, training, write
 
 ALL = {
     "write": write.main,
@@ -13,6 +13,7 @@ ALL = {
     "gradient": gradient.main,
     "addressing": addressing.main,
     "kanerva_pp": kanerva_pp.main,
+    "energy": energy.main,
 }
 
 GPU_ONLY = {"steps": steps.main}

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mnemon.core.protocol import MemoryModel
 from mnemon.core.random import stream
 from mnemon.data import catalog
 from mnemon.data.corruptions import corrupt
@@ -23,7 +24,6 @@ from mnemon.evaluation.likelihood import Estimate, TestSet, scored_groups
 from mnemon.evaluation.novelty import auroc
 from mnemon.evaluation.pictures import with_neighbours
 from mnemon.evaluation.recall import RecallErrors, successive_reads
-from mnemon.models.codec_model import CodecModel
 from mnemon.models.reading import iterate
 from mnemon.pretrained import load_run
 from mnemon.training.data import preprocessing_of
@@ -186,7 +186,7 @@ class _Recalled:
 
 
 def _recall(
-    model: CodecModel, states: Any, x: Tensor, name: str, level: float, generator: torch.Generator
+    model: MemoryModel, states: Any, x: Tensor, name: str, level: float, generator: torch.Generator
 ) -> _Recalled:
     """Damage written images and read them 1 to READS times; pictures of the first episode. Shapes: x (E, T, *X)"""
     cue, observed = corrupt(name, x, level, generator)
@@ -197,7 +197,7 @@ def _recall(
 
 
 def _score(
-    model: CodecModel, test: TestSet, drawn: NoveltyEpisodes, seed: int
+    model: MemoryModel, test: TestSet, drawn: NoveltyEpisodes, seed: int
 ) -> tuple[dict[str, Group], dict[str, Tensor]]:
     """Bounds, gains and AUROCs of what was written, of new images of its classes, and of other classes."""
     episodes = len(drawn.written)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
+from mnemon.core.protocol import MemoryModel
 from mnemon.core.state import State
-from mnemon.models.codec_model import CodecModel
 from mnemon.registry import build_model
 from mnemon.training import checkpoint
 from mnemon.training.config import Config, nearest
@@ -33,7 +33,7 @@ def find_run(name: str | os.PathLike[str]) -> Path:
     raise ValueError(f"no run folder {path}, and no model of that name in the zoo{nearest(str(name), zoo_names())}")
 
 
-def load_run(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> tuple[CodecModel, Config]:
+def load_run(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> tuple[MemoryModel, Config]:
     """The trained model of a run folder or of the zoo, ready to use, and its configuration."""
     folder = find_run(name)
     config = checkpoint.read_config(folder)
@@ -42,12 +42,12 @@ def load_run(name: str | os.PathLike[str], *, device: str | torch.device = "cpu"
     return model.to(device).eval(), config
 
 
-def from_pretrained(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> CodecModel:
+def from_pretrained(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> MemoryModel:
     """A trained model: a name of the zoo ("mixture-characters") or a folder with config.json and model.safetensors."""
     return load_run(name, device=device)[0]
 
 
-def save_pretrained(model: CodecModel, config: Config, folder: str | os.PathLike[str]) -> None:
+def save_pretrained(model: MemoryModel, config: Config, folder: str | os.PathLike[str]) -> None:
     """config.json and model.safetensors, from which `from_pretrained` makes the model again."""
     path = Path(folder)
     checkpoint.check_weights("save_pretrained", build_model(config.model), model.state_dict())
@@ -56,13 +56,13 @@ def save_pretrained(model: CodecModel, config: Config, folder: str | os.PathLike
     checkpoint.save_config(path, config)
 
 
-def save_memory(path: str | os.PathLike[str], state: State, model: CodecModel) -> None:
+def save_memory(path: str | os.PathLike[str], state: State, model: MemoryModel) -> None:
     """Write a memory with the fingerprint of the model that wrote it."""
     state.save(path, metadata={"weights": checkpoint.fingerprint(model)})
 
 
 def load_memory(
-    path: str | os.PathLike[str], model: CodecModel, *, device: str | torch.device = "cpu", check: bool = True
+    path: str | os.PathLike[str], model: MemoryModel, *, device: str | torch.device = "cpu", check: bool = True
 ) -> Any:
     """Read a memory, refusing one that other weights wrote: its codes would mean something else."""
     state = State.load(path, device=device)

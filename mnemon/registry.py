@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from mnemon.core.protocol import MemoryModel
 from mnemon.memories import CategoricalMemory, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
 from mnemon.memories.base import LatentMemory
 from mnemon.memories.pseudo_inverse import PseudoInverseMemory
@@ -22,8 +23,11 @@ from mnemon.models import (
     StochasticRegulariser,
 )
 from mnemon.models.codec_model import CodecModel
+from mnemon.models.energy import EnergyModel
 from mnemon.nets.codec import Codec
 from mnemon.nets.conditional import ConditionalCodec, embedding_net
+from mnemon.nets.energy import EnergyNet, GatedEnergy
+from mnemon.nets.energy_conv import ConvEnergy, ResNetEnergy
 from mnemon.nets.matching import matching_nets
 from mnemon.nets.mlp import mlp
 from mnemon.nets.resnet_tsm import tsm_codec
@@ -47,6 +51,19 @@ EMBEDDING_DIM = 128
 """VMA, 4.2."""
 LARGE_IMAGE = 64
 """Pixels on a side from which on residual nets begin with ResNet's own stem, which leaves a quarter of them."""
+ENERGY = {
+    "energy",
+    "dynamic_size",
+    "hidden",
+    "num_hops",
+    "write_steps",
+    "read_steps",
+    "write_rate",
+    "read_rate",
+    "gradient_term",
+    "stepwise",
+    "recompute",
+}
 CLUSTERS = LATENT | {"num_clusters", "location_var"}
 
 
@@ -59,10 +76,10 @@ class Entry:
     memory: str
     state_floats: str
     uses: frozenset[str]
-    build: Callable[[ModelConfig], CodecModel]
+    build: Callable[[ModelConfig], MemoryModel]
 
 
-def build_model(config: ModelConfig) -> CodecModel:
+def build_model(config: ModelConfig) -> MemoryModel:
     """The model that a configuration describes, with fresh weights."""
     if config.kind not in MODELS:
         raise ValueError(f"model.kind: unknown model {config.kind!r}{nearest(config.kind, MODELS)}")
@@ -78,7 +95,7 @@ def build_model(config: ModelConfig) -> CodecModel:
     return entry.build(config)
 
 
-def set_regulariser(model: CodecModel, regulariser: Any) -> None:
+def set_regulariser(model: MemoryModel, regulariser: Any) -> None:
     """Give a MemoryVAE another stochastic regulariser (a stage of a schedule may)."""
     if not isinstance(model, MemoryVAE):
         raise ValueError(f"stages.regulariser: {type(model).__name__} has no regulariser; only the VBM models do")
@@ -215,6 +232,27 @@ def _kanerva_pp(config: ModelConfig) -> CodecModel:
     return KanervaPlusPlus(_tsm_codec(config), dense_readout=config.dense_readout, **sizes, **options)
 
 
+def _energy_net(config: ModelConfig) -> EnergyNet:
+    assert config.image_shape is not None
+    sizes = _given(config, "dynamic_size", "hidden", "num_hops")
+    if config.energy == "gated":
+        return GatedEnergy(config.image_shape, **sizes)
+    sizes["channels"] = config.num_filters
+    if config.energy == "resnet":
+        return ResNetEnergy(config.image_shape, **sizes)
+    return ConvEnergy(config.image_shape, both_halve=config.energy == "conv_large", **sizes)
+
+
+def _energy(config: ModelConfig) -> EnergyModel:
+    return EnergyModel(
+        _energy_net(config),
+        use_gradient=config.gradient_term,
+        stepwise=config.stepwise,
+        recompute=config.recompute,
+        **_given(config, "write_steps", "read_steps", "write_rate", "read_rate"),
+    )
+
+
 MODELS: dict[str, Entry] = {
     "vae": Entry("variational autoencoder", "Kingma and Welling, 2013", "none (a count)", "1", frozenset(), _vae),
     "statistician": Entry(
@@ -288,6 +326,14 @@ MODELS: dict[str, Entry] = {
         "1",
         frozenset({"hidden"}),
         _vae_tsm,
+    ),
+    "ebmm": Entry(
+        "energy-based memory",
+        "Bartunov et al., 2020",
+        "fast weights of a deep energy, written by gradient steps, read by descent",
+        "P (the writable weights)",
+        frozenset(ENERGY),
+        _energy,
     ),
     "vbm-gaussian": Entry(
         "VBM, Gaussian addresses",

@@ -33,7 +33,7 @@ Parts = Annotated[
     typer.Option(
         "--part",
         help="bounds, groups, recall, novelty, resize (these when absent), prior, fewshot, classification, lengths, "
-        "denoise or shared-noise. May be repeated.",
+        "denoise, shared-noise or capacity. May be repeated.",
     ),
 ]
 Samples = Annotated[
@@ -46,8 +46,11 @@ Episodes = Annotated[
 ]
 Curves = Annotated[
     Path | None,
-    typer.Option("--figures", help="Folder for the pictures of fewshot and denoise; not drawn when absent."),
+    typer.Option("--figures", help="Folder for the pictures of fewshot, denoise and capacity; not drawn when absent."),
 ]
+
+DRAWN = {"fewshot", "denoise", "capacity"}
+"""Parts that `--figures` draws."""
 
 
 @plain_errors
@@ -75,20 +78,27 @@ def evaluate(
     last two need labelled test images. lengths: bounds of written frames and of others of their classes, for episodes
     of 1 to 64 frames. denoise: the error that ten reads leave, against the level of three kinds of noise. shared-noise:
     what the published code of the pseudo-inverse memory reports, which is no bound.
+    capacity: error of recall against the number of written images, beside Hopfield networks, slots and copying. A model
+    without a likelihood has recall and capacity alone.
 
     Example: mnemon eval runs/glyphs-mixture --part bounds --part novelty --out results/glyphs.json
 
     Example: mnemon eval runs/glyphs-mixture --part classification --samples 100 --episodes 1000
+
+    Example: mnemon eval runs/ebmm-patterns-32 --part capacity --figures figures
     """
     from mnemon.evaluation import results
+    from mnemon.evaluation.capacity_pictures import draw_capacity
     from mnemon.evaluation.denoising import draw_denoising, draw_reads
     from mnemon.evaluation.fewshot_pictures import draw_curves
+    from mnemon.evaluation.parts import default_parts
 
-    chosen = _parts(parts)
-    if pictures is not None and not {"fewshot", "denoise"} & set(chosen):
-        raise ValueError("--figures: it draws what fewshot and denoise find; add --part fewshot or --part denoise")
+    _check_parts(parts or [])
     console = make_console(quiet or as_json)
     model, config, tests = _load(run, data, root, device)
+    chosen = parts or default_parts(model)
+    if pictures is not None and not DRAWN & {*chosen}:
+        raise ValueError(f"--figures: it draws what {', '.join(sorted(DRAWN))} find; add --part {min(DRAWN)}, say")
     options = {"updates": _updates(run), "seed": seed, "num_samples": samples, "num_episodes": episodes}
     records: list[dict[str, Any]] = []
     for name, test in tests.items():
@@ -99,7 +109,7 @@ def evaluate(
     drawn = []
     if pictures is not None:
         make_folder(pictures)
-        drawn = [*draw_curves(records, pictures), *draw_denoising(records, pictures)]
+        drawn = [*draw_curves(records, pictures), *draw_denoising(records, pictures), *draw_capacity(records, pictures)]
         for test in tests.values() if "denoise" in chosen and model.can_write else ():
             drawn.append(pictures / f"{test.data.name}_reads.png")
             draw_reads(model, test, drawn[-1], length=config.data.episode_length, seed=seed)
@@ -114,15 +124,13 @@ def evaluate(
         say(console, f"written: {path}")
 
 
-def _parts(named: list[str] | None) -> list[str]:
-    """The parts to be measured: those that were named, or all that do not take long."""
-    from mnemon.evaluation.parts import ON_REQUEST, PARTS
+def _check_parts(named: list[str]) -> None:
+    from mnemon.evaluation.parts import PARTS
     from mnemon.training.config import nearest
 
-    for part in named or []:
+    for part in named:
         if part not in PARTS:
             raise ValueError(f"--part: unknown part {part!r}{nearest(part, PARTS)}")
-    return named or [part for part in PARTS if part not in ON_REQUEST]
 
 
 def _measure(
@@ -229,11 +237,15 @@ def figures(
     quiet: Quiet = False,
 ) -> None:
     """Draw a test episode, samples from its memory, iterative reading with nearest neighbours, samples from memories of
-    one image each, the memory itself, and where images are found in it.
+    one image each, the memory itself, and where images are found in it. Of a model without a likelihood: written
+    images, damaged cues, and what is read from them.
 
     Example: mnemon figures runs/vbm-f22-mixture --length 640 --clusters 100 --out figures
     """
+    from mnemon.evaluation.capacity import Task
+    from mnemon.evaluation.capacity_pictures import draw_recalls
     from mnemon.evaluation.pictures import draw_all
+    from mnemon.models.recall_model import RecallModel
 
     model, config, tests = _load(run, None if data is None else [data], root, device)
     cluster_options(model, config, clusters)
@@ -241,7 +253,12 @@ def figures(
     test = next(iter(tests.values()))
     if length is not None and length > len(test.data):
         raise ValueError(f"--length: expected at most the {len(test.data)} test images, got {length}")
-    files = draw_all(model, test, out, length=length or config.data.episode_length, num_clusters=clusters, seed=seed)
+    number = length or config.data.episode_length
+    if isinstance(model, RecallModel):
+        task = Task(config.objective.corruption, config.objective.level, (number,))
+        files = [draw_recalls(model, test, task, out, length=number, seed=seed)]
+    else:
+        files = draw_all(model, test, out, length=number, num_clusters=clusters, seed=seed)
     say(make_console(quiet), "\n".join(str(file) for file in files))
 
 

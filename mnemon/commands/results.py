@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mnemon.commands.common import Quiet, make_console, make_folder, plain_errors
+from mnemon.commands.common import Quiet, make_console, make_folder, plain_errors, say
 
 
 @plain_errors
@@ -16,7 +16,7 @@ def results(
     out: Annotated[Path, typer.Option(help="Markdown file to write.")] = Path("docs/results.md"),
     pictures: Annotated[
         Path | None,
-        typer.Option("--figures", help="Folder for the denoising curves of all models; not drawn when absent."),
+        typer.Option("--figures", help="Folder for curves of all models together; not drawn when absent."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -25,6 +25,7 @@ def results(
     Example: mnemon results results --out docs/results.md
     """
     from mnemon.core.state import atomic_path
+    from mnemon.evaluation.capacity_pictures import draw_capacity, draw_tradeoff
     from mnemon.evaluation.denoising import draw_denoising
     from mnemon.evaluation.tables import read_remarks, read_results, results_page
 
@@ -37,5 +38,6 @@ def results(
     make_console(quiet).print(f"{out}: {len(records)} records")
     if pictures is not None:
         make_folder(pictures)
-        for path in draw_denoising(records, pictures):
-            make_console(quiet).print(f"written: {path}", soft_wrap=True)
+        for draw in (draw_denoising, draw_capacity, draw_tradeoff):
+            for path in draw(records, pictures):
+                say(make_console(quiet), f"written: {path}")

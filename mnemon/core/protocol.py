@@ -66,6 +66,22 @@ class Bound(Record):
 class MemoryModel(nn.Module, ABC):
     """A generative memory of observations x (*B, T, *X). *B: any leading batch dimensions, also none."""
 
+    undecayed: tuple[str, ...] = ()
+    """Parameters that weight decay leaves alone."""
+
+    @property
+    @abstractmethod
+    def image_shape(self) -> tuple[int, ...]:
+        """*X."""
+
+    @property
+    def can_write(self) -> bool:
+        """Whether episodes can be written; a learned memory is a parameter, and refuses them."""
+        return True
+
+    def use_graphs(self) -> None:
+        """Replay on a GPU what a training step launches one by one, where a model can."""
+
     @abstractmethod
     def write(
         self,

@@ -34,7 +34,7 @@ class Entry:
     source: str
     image_shape: ImageShape
     classes: int | str
-    embedded: Callable[[str], tuple[Tensor, Tensor]] | None = None
+    embedded: Callable[[str], tuple[Tensor, Tensor | None]] | None = None
     renumbered: bool = False
 
 
@@ -61,6 +61,18 @@ def _digits(split: str) -> tuple[Tensor, Tensor]:
     return images[in_test == (split == "test")], labels[in_test == (split == "test")]
 
 
+PATTERNS = {"train": 1 << 18, "test": 1 << 16}
+PATTERN_SHAPE = (1, 8, 16)
+
+
+def _patterns(split: str) -> tuple[Tensor, None]:
+    """Fair bits, 128 to a pattern; the two splits share none but by chance."""
+    generator = stream(0, *split.encode())
+    packed = torch.randint(256, (PATTERNS[split], 16), dtype=torch.uint8, generator=generator)
+    bits = packed[..., None].bitwise_right_shift(torch.arange(8, dtype=torch.uint8)).bitwise_and(1)
+    return bits.mul(255).view(-1, *PATTERN_SHAPE), None
+
+
 CATALOG: dict[str, Entry] = {
     "glyphs": Entry(
         "characters of many scripts, 12 drawings each, rendered from matplotlib's fonts; test has new characters",
@@ -72,6 +84,9 @@ CATALOG: dict[str, Entry] = {
     ),
     "digits": Entry(
         "1,797 handwritten digits of 8x8 pixels, enlarged", "UCI, in scikit-learn; CC BY 4.0", (1, 28, 28), 10, _digits
+    ),
+    "patterns": Entry(
+        "327,680 random patterns of 128 bits, for associative memories", "drawn here", PATTERN_SHAPE, "none", _patterns
     ),
     "mnist": Entry(
         "70,000 handwritten digits", "LeCun, Cortes, Burges; CC BY-SA 3.0 say its distributors", (1, 28, 28), 10

@@ -1,4 +1,4 @@
-"""Damage to images: four kinds of noise, and two of missing parts.
+"""Damage to images: five kinds of noise, and two of missing parts.
 
 Images are floats in [0, 1], shaped (*, C, H, W) with any leading dimensions, on any device, and stay in [0, 1].
 """
@@ -26,6 +26,14 @@ def salt_and_pepper(x: Tensor, level: float, generator: Generator | None = None)
         raise ValueError(f"salt_and_pepper: expected a probability as level, got {level}")
     draw = torch.rand((*x.shape[:-3], 1, *x.shape[-2:]), device=x.device, generator=generator)
     return x.where(draw >= level, (draw >= level / 2).to(x.dtype))
+
+
+def flip(x: Tensor, level: float, generator: Generator | None = None) -> Tensor:
+    """Each value is turned round, 1 - x, with probability `level`, by itself: of bits, that many are wrong."""
+    _check("flip", x, level)
+    if level > 1:
+        raise ValueError(f"flip: expected a probability as level, got {level}")
+    return x.where(torch.rand(x.shape, device=x.device, generator=generator) >= level, 1 - x)
 
 
 def gaussian(x: Tensor, level: float, generator: Generator | None = None) -> Tensor:
@@ -118,6 +126,7 @@ def _half(x: Tensor, level: float, generator: Generator | None = None) -> tuple[
 
 CORRUPTIONS: dict[str, Corruption] = {
     "salt_and_pepper": _noise(salt_and_pepper),
+    "flip": _noise(flip),
     "speckle": _noise(speckle),
     "poisson": _noise(poisson),
     "gaussian": _noise(gaussian),

@@ -75,7 +75,8 @@ class Evaluation:
 
     def record(self, estimate: Estimate, metric: str, unit: str, **more: Any) -> dict[str, Any]:
         interval = None if math.isnan(estimate.interval) else round(estimate.interval, 5)
-        settings = {"episode_length": self.length, "memory_floats": self.floats(), **self.common, **more}
+        floats = {} if "memory_floats" in more else {"memory_floats": self.floats()}
+        settings = {"episode_length": self.length, **floats, **self.common, **more}
         return results.result(metric=metric, value=round(estimate.value, 5), unit=unit, interval=interval, **settings)
 
     def with_options(self, part: str) -> Evaluation:
@@ -87,7 +88,7 @@ class Evaluation:
         """Floats of one episode's memory, or of a learned one."""
         if not self.model.can_write:
             return self.prior_floats
-        x = torch.zeros(length or self.length, *self.model.codec.image_shape, device=self.test.device)
+        x = torch.zeros(length or self.length, *self.model.image_shape, device=self.test.device)
         with torch.no_grad():
             return self.model.write(x, **write).nbytes // 4
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mnemon.evaluation import denoising, experiments, fewshot_experiments, memory_use
+from mnemon.core.protocol import MemoryModel
+from mnemon.evaluation import capacity, denoising, experiments, fewshot_experiments, memory_use
 from mnemon.evaluation.experiments import Evaluation
+from mnemon.models.recall_model import RecallModel
 
 PARTS: dict[str, Callable[[Evaluation], Iterable[dict[str, Any]]]] = {
     "bounds": experiments.bounds,
@@ -20,6 +22,16 @@ PARTS: dict[str, Callable[[Evaluation], Iterable[dict[str, Any]]]] = {
     "lengths": memory_use.lengths,
     "denoise": denoising.denoise,
     "shared-noise": memory_use.shared_noise,
+    "capacity": capacity.capacity,
 }
-ON_REQUEST = ("prior", "fewshot", "classification", "lengths", "denoise", "shared-noise")
+ON_REQUEST = ("prior", "fewshot", "classification", "lengths", "denoise", "shared-noise", "capacity")
 """Parts that take long with the papers' numbers of samples, or that not every model has: where they are asked for."""
+WITHOUT_LIKELIHOOD = ("recall", "capacity")
+"""What a model without a likelihood is measured by."""
+
+
+def default_parts(model: MemoryModel) -> list[str]:
+    """What is measured when nothing is asked for."""
+    if isinstance(model, RecallModel):
+        return list(WITHOUT_LIKELIHOOD)
+    return [part for part in PARTS if part not in ON_REQUEST]

@@ -51,6 +51,7 @@ def results_page(records: Sequence[dict[str, Any]], remarks: Mapping[str, str] =
             fewshot_section(deep),
             scaling_section(deep),
             classification_section(deep),
+            capacity_section(deep),
         ]
         sections += [commands_section(deep)]
     return "\n".join(section for section in sections if section)
@@ -164,6 +165,19 @@ def fewshot_section(records: Sequence[dict[str, Any]]) -> str:
     return _section(
         "Few-shot generation", note, ["experiment", "data", "samples", "classes", *map(str, examples)], rows
     )
+
+
+def capacity_section(records: Sequence[dict[str, Any]]) -> str:
+    """A row for each memory, a column for each number of written patterns."""
+    found = [r for r in records if r["metric"] == "wrong_pixels" and (r["note"] or "").startswith("capacity: ")]
+    lengths = sorted({r["episode_length"] for r in found})
+    rows = []
+    for key, group in _grouped(found, "experiment", "data", "model").items():
+        by_length = {r["episode_length"]: f"{100 * r['value']:.3g}" for r in group}
+        rows.append([*key, group[0]["memory_floats"], *(by_length.get(length) for length in lengths)])
+    note = "Wrong pixels in per cent after one read of damaged cues ; columns: patterns written."
+    heads = ["experiment", "data", "memory", "memory floats", *map(str, lengths)]
+    return _section("Capacity", note, heads, rows)
 
 
 def scaling_section(records: Sequence[dict[str, Any]]) -> str:

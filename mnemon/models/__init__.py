@@ -1,6 +1,8 @@
 """Deep generative memories: an encoder, a memory and a decoder."""
 
 from mnemon.models.addressing import AddressingModel
+from mnemon.models.energy import EnergyModel
+from mnemon.models.hopfield import HopfieldModel, ModernHopfieldModel, SlotMemory
 from mnemon.models.kanerva_machine import KanervaMachine
 from mnemon.models.kanerva_pp import KanervaPlusPlus
 from mnemon.models.matching import MatchingModel
@@ -16,12 +18,16 @@ __all__ = [
     "AddressingModel",
     "ContextState",
     "CountState",
+    "EnergyModel",
+    "HopfieldModel",
     "KanervaMachine",
     "KanervaPlusPlus",
     "MatchingModel",
     "MemoryVAE",
+    "ModernHopfieldModel",
     "NeuralStatistician",
     "PseudoInverseModel",
+    "SlotMemory",
     "SoftAttentionModel",
     "StochasticRegulariser",
     "iterate",

@@ -27,8 +27,6 @@ class CodecModel(MemoryModel):
     codec: ImageCodec
     estimators: ClassVar[tuple[str, ...]] = ("terms",)
     """Kinds of `Estimator` that it can be trained with, its own choice first."""
-    undecayed: tuple[str, ...] = ()
-    """Parameters that weight decay leaves alone."""
 
     def __init__(self, codec: ImageCodec) -> None:
         super().__init__()
@@ -36,9 +34,8 @@ class CodecModel(MemoryModel):
         self._graphs: WriteGraphs | None = None
 
     @property
-    def can_write(self) -> bool:
-        """Whether episodes can be written; a learned memory is a parameter, and refuses them."""
-        return True
+    def image_shape(self) -> tuple[int, ...]:
+        return self.codec.image_shape
 
     @property
     def encodes_together(self) -> bool:

@@ -110,6 +110,23 @@ class ModelConfig:
     """Variance of the noise on codes that a pseudo-inverse memory is written with in training."""
     inverse_steps: int | None = None
     """Steps of each pseudo-inverse; 7 when absent."""
+    energy: Literal["gated", "resnet", "conv", "conv_large"] = "gated"
+    """The net of an energy-based memory (EBMM, B.1 to B.4)."""
+    dynamic_size: int | None = None
+    """Its writable units or channels."""
+    num_hops: int | None = None
+    write_steps: int | None = None
+    read_steps: int | None = None
+    write_rate: tuple[float, float, float] | None = None
+    """Rates of a write before training: of the energy, the gradient norm and the prior term."""
+    read_rate: float | None = None
+    gradient_term: bool = True
+    """Write with the gradient norm among the terms (EBMM, figure 4)."""
+    stepwise: bool = True
+    """Train every read step, not the last alone (EBMM, A.4)."""
+    recompute: bool = False
+    """Train with less memory and more time: what a step of a write or a read computes is computed anew for the
+    gradient."""
     vary_items: bool = False
     """In training, explain each target from a random part of the written items."""
     regulariser: RegulariserConfig | None = None
@@ -230,6 +247,7 @@ SIZES = {
         "num_filters", "code_dim", "num_slots", "num_clusters", "num_segments", "num_steps", "online_chunks",
         "context_dim", "hidden", "embedding_dim", "content_dim", "num_matching_steps", "num_reads", "read_size",
         "inverse_steps",
+        "dynamic_size", "num_hops", "write_steps", "read_steps",
     ),
     "objective": ("num_samples",),
     "training": ("log_every", "checkpoint_every", "validation_batches"),

@@ -17,14 +17,14 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from mnemon.core.protocol import MemoryModel
 from mnemon.core.random import seed_of, stream
 from mnemon.data.episodes import EpisodeBatches
-from mnemon.models.codec_model import CodecModel
 from mnemon.training import checkpoint
 from mnemon.training.config import Config, StageConfig
 from mnemon.training.data import TrainingData
 from mnemon.training.metrics import Bar, Metrics
-from mnemon.training.objective import NAMES
+from mnemon.training.objective import names_of
 from mnemon.training.optimizers import make_optimizer
 from mnemon.training.progress import Progress, Summary, blame_numbers, check_finite_values, check_finite_weights
 from mnemon.training.schedules import kl_weight, learning_rate
@@ -72,10 +72,11 @@ class Trainer:
     """One training run. State that must survive a kill is in `progress`, the weights and the optimiser."""
 
     def __init__(
-        self, config: Config, folder: Path, data: TrainingData, model: CodecModel, fabric: Fabric, bar: Bar
+        self, config: Config, folder: Path, data: TrainingData, model: MemoryModel, fabric: Fabric, bar: Bar
     ) -> None:
         self.config, self.folder, self.data, self.model, self.fabric = config, folder, data, model, fabric
-        self.progress = Progress(stage_epochs=config.stages[0].epochs)
+        self.names = names_of(model)
+        self.progress = Progress(stage_epochs=config.stages[0].epochs, sums=[0.0] * len(self.names))
         self.bar = bar if fabric.is_global_zero else Bar(Console(), silent=True)
         self.images = data.place(fabric.device)
         self.window: list[Tensor] = []  # values of the last steps, not yet waited for
@@ -98,7 +99,7 @@ class Trainer:
                 while not progress.done:
                     self._run_stage()
         except (ValueError, RuntimeError) as error:
-            blame_numbers(error, self.model, self.window, progress.step, self.folder)
+            blame_numbers(error, self.model, self.window, self.names, progress.step, self.folder)
             raise
         finally:
             if self.metrics is not None:
@@ -249,18 +250,18 @@ class Trainer:
     def _flush(self) -> dict[str, float]:
         """Bring a window of step values over at once (one wait for the GPU), check and add them up."""
         values = self.fabric.all_reduce(torch.stack(self.window), reduce_op="mean").double().cpu()
-        check_finite_values(values, self.progress.step - len(self.window), self.folder)
+        check_finite_values(values, self.names, self.progress.step - len(self.window), self.folder)
         self.window.clear()
         self.progress.sums = (torch.tensor(self.progress.sums, dtype=torch.float64) + values.sum(0)).tolist()
-        return dict(zip(NAMES, values[-1].tolist(), strict=True))
+        return dict(zip(self.names, values[-1].tolist(), strict=True))
 
     def _finish_epoch(self, num_batches: int, frames_per_second: float) -> None:
         progress = self.progress
-        train = {name: total / num_batches for name, total in zip(NAMES, progress.sums, strict=True)}
+        train = {name: total / num_batches for name, total in zip(self.names, progress.sums, strict=True)}
         validation = self._validate()
         progress.epoch, progress.batch = progress.epoch + 1, 0
         progress.total_epochs += 1
-        progress.sums = [0.0] * len(NAMES)
+        progress.sums = [0.0] * len(self.names)
         gained = validation["loss"] < progress.best_loss
         progress.epochs_without_gain = 0 if gained else progress.epochs_without_gain + 1
         if gained:
@@ -296,8 +297,8 @@ class Trainer:
         finally:
             self.images = images
         mean = self.fabric.all_reduce(torch.stack(values).double().mean(0), reduce_op="mean").cpu()
-        check_finite_values(mean[None], self.progress.step, self.folder, "validation ")
-        return dict(zip(NAMES, mean.tolist(), strict=True))
+        check_finite_values(mean[None], self.names, self.progress.step, self.folder, "validation ")
+        return dict(zip(self.names, mean.tolist(), strict=True))
 
     # -- pieces ------------------------------------------------------------------------------------
 

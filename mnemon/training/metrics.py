@@ -40,7 +40,7 @@ class Metrics:
                     self._board.add_scalar(f"{record['kind']}/{name}", value, step)
 
     def write_validation(self, step: int, common: dict[str, Any], values: dict[str, float]) -> None:
-        self.write(step, {"kind": "validation", **common, **values, "joint": joint(values)})
+        self.write(step, {"kind": "validation", **common, **values, **_joint(values)})
 
     def write_epoch(
         self,
@@ -51,7 +51,7 @@ class Metrics:
         frames_per_second: float,
     ) -> None:
         rate = round(frames_per_second, 1)
-        self.write(step, {"kind": "train", **common, **train, "joint": joint(train), "frames_per_second": rate})
+        self.write(step, {"kind": "train", **common, **train, **_joint(train), "frames_per_second": rate})
         self.write_validation(step, common, validation)
 
     @property
@@ -111,20 +111,37 @@ class Bar:
         if values is None:
             self._progress.advance(self._task)
             return
-        terms = (
-            f"rec {values['reconstruction']:.1f}  code {values['code_kl']:.1f}  "
-            f"address {values['address_kl']:.2f}  memory {values['memory_kl']:.1f}"
-        )
-        self._progress.update(self._task, advance=1, terms=terms)
+        self._progress.update(self._task, advance=1, terms=_terms(values))
 
     def say_epoch(
         self, epoch: int, train: dict[str, float], validation: dict[str, float], frames_per_second: float, gained: bool
     ) -> None:
         self.say(
-            f"epoch {epoch}: joint {joint(train):.2f} nats/frame in training, "
-            f"{joint(validation):.2f} in validation{' *' if gained else ''}, {frames_per_second:,.0f} frames/s"
+            f"epoch {epoch}: {_headline(train)} in training, {_headline(validation, unit=False)} in validation"
+            f"{' *' if gained else ''}, {frames_per_second:,.0f} frames/s"
         )
 
     def say(self, text: str) -> None:
         if not self._progress.disable:
             self._progress.console.print(text)
+
+
+def _joint(values: dict[str, float]) -> dict[str, float]:
+    """The joint bound, where the values are parts of one."""
+    return {"joint": joint(values)} if "reconstruction" in values else {}
+
+
+def _terms(values: dict[str, float]) -> str:
+    """The values of a step, short: the four terms of a bound, or whatever a model without one reports."""
+    if "reconstruction" not in values:
+        return "  ".join(f"{name} {value:.4g}" for name, value in values.items())
+    return (
+        f"rec {values['reconstruction']:.1f}  code {values['code_kl']:.1f}  "
+        f"address {values['address_kl']:.2f}  memory {values['memory_kl']:.1f}"
+    )
+
+
+def _headline(values: dict[str, float], unit: bool = True) -> str:
+    if "reconstruction" not in values:
+        return f"squared error {values['error']:.5f} per pixel" if unit else f"{values['error']:.5f}"
+    return f"joint {joint(values):.2f} nats/frame" if unit else f"{joint(values):.2f}"

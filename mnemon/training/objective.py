@@ -10,15 +10,18 @@ import torch
 from torch import Tensor
 
 from mnemon.core.episode import EVERY_ROLE, Roles
-from mnemon.core.protocol import Terms
+from mnemon.core.protocol import MemoryModel, Terms
 from mnemon.data.corruptions import corrupt
 from mnemon.models.codec_model import CodecModel, take_items
+from mnemon.models.energy import EnergyModel
 from mnemon.objectives import Estimator
 from mnemon.training.config import ObjectiveConfig
 
 NAMES = ("loss", "reconstruction", "code_kl", "address_kl", "memory_kl", "recall", "auxiliary")
 """What every step reports; an absent part is 0. joint = reconstruction - code_kl - address_kl - memory_kl."""
-
+RECALL_NAMES = ("loss", "error", "error_of_cue", "wrong")
+"""What a step of a model without a likelihood reports: squared error per pixel after reading and before it, and the
+share of pixels that are read on the wrong side of 1/2."""
 
 VIMCO_SAMPLES = 4
 """VMA, 4."""
@@ -26,10 +29,29 @@ VIMCO_SAMPLES = 4
 
 @dataclass(frozen=True)
 class StepResult:
-    """A loss to differentiate, and the values of `NAMES` without gradient. Shapes: loss (), values (len(NAMES),)"""
+    """A loss to differentiate, and the values of `names_of(model)` without gradient. Shapes: loss (), values (names)"""
 
     loss: Tensor
     values: Tensor
+
+
+def names_of(model: MemoryModel) -> tuple[str, ...]:
+    """What every step of a model's training reports, the loss first."""
+    return RECALL_NAMES if isinstance(model, EnergyModel) else NAMES
+
+
+def check_objective(model: MemoryModel, config: ObjectiveConfig) -> None:
+    """Refuse an objective that the model cannot be trained with."""
+    if isinstance(model, CodecModel):
+        estimator_of(model, config)
+        return
+    plain = ObjectiveConfig(corruption=config.corruption, level=config.level)
+    for name, value in vars(config).items():
+        if value != getattr(plain, name):
+            raise ValueError(
+                f"objective.{name}: {type(model).__name__} has no bound and is trained to read what it has written "
+                "from damaged cues; it takes corruption and level only"
+            )
 
 
 def estimator_of(model: CodecModel, config: ObjectiveConfig) -> Estimator:
@@ -48,6 +70,48 @@ def estimator_of(model: CodecModel, config: ObjectiveConfig) -> Estimator:
 
 
 def training_loss(
+    model: MemoryModel,
+    config: ObjectiveConfig,
+    x: Tensor,
+    mask: Tensor | None,
+    generator: torch.Generator,
+    kl_weight: float | Tensor = 1.0,
+    roles: Roles = EVERY_ROLE,
+) -> StepResult:
+    """What a training step minimises: the negative bound, or a model without one its error of recall. Shapes: x (B, T,
+    *X)"""
+    if isinstance(model, EnergyModel):
+        return recall_loss(model, config, x, mask, generator, roles)
+    assert isinstance(model, CodecModel)
+    return bound_loss(model, config, x, mask, generator, kl_weight, roles)
+
+
+def recall_loss(
+    model: EnergyModel,
+    config: ObjectiveConfig,
+    x: Tensor,
+    mask: Tensor | None,
+    generator: torch.Generator,
+    roles: Roles = EVERY_ROLE,
+) -> StepResult:
+    """Squared error, summed over pixels and read steps, of what is read from damaged cues of written items; a mean
+    over cues. Shapes: x (B, T, *X)"""
+    subset = mask
+    if roles.written is not None:
+        subset = roles.write_mask(x.shape[: roles.written.ndim])
+        subset = subset if mask is None else subset & mask
+    targets, counts = x, mask
+    if roles.scored is not None:
+        targets, counts = take_items(x, roles.scored), None if mask is None else mask.gather(-1, roles.scored)
+    cue, _ = corrupt(config.corruption, targets, config.level, generator)
+    losses, read = model.recall_loss(x, cue, targets=targets, mask=subset)
+    loss, last = _mean_per_frame(losses, counts), read[-1].detach()
+    errors = ((last - targets).square(), (cue - targets).square(), ((last > 0.5) != (targets > 0.5)).to(x.dtype))
+    pixels = [_mean_per_frame(error.flatten(2).mean(-1), counts) for error in errors]
+    return StepResult(loss, torch.stack([loss.detach(), *pixels]).float())
+
+
+def bound_loss(
     model: CodecModel,
     config: ObjectiveConfig,
     x: Tensor,

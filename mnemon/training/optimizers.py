@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from mnemon.models.codec_model import CodecModel
+from mnemon.core.protocol import MemoryModel
 from mnemon.training.config import TrainingConfig
 
 
@@ -134,7 +134,7 @@ def biases_and_norms(model: nn.Module) -> set[int]:
     return found
 
 
-def parameter_groups(module: nn.Module, model: CodecModel, training: TrainingConfig) -> list[dict[str, Any]]:
+def parameter_groups(module: nn.Module, model: MemoryModel, training: TrainingConfig) -> list[dict[str, Any]]:
     """The parameters for an optimiser, by whether weight decay applies to them and whether LARS adapts their steps.
 
     Learned contents of a memory (`model.undecayed`) are never decayed nor adapted: their rows are no layer.
@@ -158,7 +158,7 @@ def parameter_groups(module: nn.Module, model: CodecModel, training: TrainingCon
 
 
 def make_optimizer(
-    module: nn.Module, model: CodecModel, training: TrainingConfig, learning_rate: float
+    module: nn.Module, model: MemoryModel, training: TrainingConfig, learning_rate: float
 ) -> torch.optim.Optimizer:
     """The optimiser that the settings ask for. module: what is trained, the model inside of it"""
     groups = parameter_groups(module, model, training)

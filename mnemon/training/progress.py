@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
-
-from mnemon.training.objective import NAMES
 
 
 @dataclass
@@ -26,7 +25,7 @@ class Progress:
     first_loss: float = math.inf
     epochs_without_gain: int = 0
     total_epochs: int = 0
-    sums: list[float] = field(default_factory=lambda: [0.0] * len(NAMES))
+    sums: list[float] = field(default_factory=list)
     done: bool = False
 
     def summary(self, folder: Path, planned_epochs: int, seconds: float) -> Summary:
@@ -52,8 +51,8 @@ class NonFiniteLoss(ValueError):
     """A loss that is NaN or infinite: names the term and the step; the last good checkpoint is kept."""
 
 
-def check_finite_values(values: Tensor, first_step: int, folder: Path, where: str = "") -> None:
-    """Stop at the first step with a bad value, and name the term it came from. Shapes: values (steps, len(NAMES))
+def check_finite_values(values: Tensor, names: Sequence[str], first_step: int, folder: Path, where: str = "") -> None:
+    """Stop at the first step with a bad value, and name the term it came from. Shapes: values (steps, len(names))
 
     where: words before the term's name, such as "validation ".
     """
@@ -61,11 +60,11 @@ def check_finite_values(values: Tensor, first_step: int, folder: Path, where: st
     if not len(bad):
         return
     row = int(bad[0, 0])
-    names = [NAMES[column] for step, column in bad.tolist() if step == row]
+    found = [names[column] for step, column in bad.tolist() if step == row]
     # the loss is last to blame: it is only the sum of the others
-    name = next((n for n in names if n != "loss"), "loss")
+    name = next((n for n in found if n != "loss"), "loss")
     raise NonFiniteLoss(
-        f"step {first_step + row}: {where}{name} is {values[row, NAMES.index(name)].item()}; {_stopped(folder)}"
+        f"step {first_step + row}: {where}{name} is {values[row, names.index(name)].item()}; {_stopped(folder)}"
     )
 
 
@@ -75,7 +74,9 @@ def check_finite_weights(model: torch.nn.Module, step: int, folder: Path) -> Non
             raise NonFiniteLoss(f"step {step}: the weights {name} are NaN or infinite; {_stopped(folder)}")
 
 
-def blame_numbers(error: Exception, model: torch.nn.Module, window: list[Tensor], step: int, folder: Path) -> None:
+def blame_numbers(
+    error: Exception, model: torch.nn.Module, window: list[Tensor], names: Sequence[str], step: int, folder: Path
+) -> None:
     """A memory's algebra fails when numbers went bad before it: then that is what to tell, and at which step.
 
     window: the values of the last steps before `step`, one tensor each.
@@ -83,7 +84,7 @@ def blame_numbers(error: Exception, model: torch.nn.Module, window: list[Tensor]
     if isinstance(error, NonFiniteLoss | torch.AcceleratorError):  # a device that failed gives no numbers any more
         return
     if window:
-        check_finite_values(torch.stack(window).double().cpu(), step - len(window), folder)
+        check_finite_values(torch.stack(window).double().cpu(), names, step - len(window), folder)
     check_finite_weights(model, step, folder)
     if step > 0 and "finite" in str(error):  # it worked before the weights were updated
         raise NonFiniteLoss(f"step {step}: {error}; {_stopped(folder)}") from error

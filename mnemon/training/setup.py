@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from mnemon.core.episode import Roles
+from mnemon.core.protocol import MemoryModel
 from mnemon.core.random import stream
 from mnemon.models import MemoryVAE
-from mnemon.models.codec_model import CodecModel
 from mnemon.registry import build_model, set_regulariser
 from mnemon.training.config import Config, StageConfig, nearest
 from mnemon.training.data import TrainingData
-from mnemon.training.objective import estimator_of, training_loss
+from mnemon.training.objective import check_objective, training_loss
 
 try:
     from lightning.fabric import Fabric
@@ -34,7 +34,7 @@ FRESH_WEIGHTS = 3
 class TrainingStep(nn.Module):
     """Model and objective in one forward pass, which is what DDP and autocast wrap."""
 
-    def __init__(self, model: CodecModel, config: Config, data: TrainingData) -> None:
+    def __init__(self, model: MemoryModel, config: Config, data: TrainingData) -> None:
         super().__init__()
         self.model, self.objective = model, config.objective
         self._prepare = data.preprocessing
@@ -108,18 +108,18 @@ def check_batch(config: Config, world_size: int) -> None:
         )
 
 
-def fresh_model(config: Config) -> CodecModel:
+def fresh_model(config: Config) -> MemoryModel:
     """The untrained model of the seed. The caller's random numbers are left as they were."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(config.training.seed, FRESH_WEIGHTS).initial_seed())
         model = build_model(config.model)
-    estimator_of(model, config.objective)
+    check_objective(model, config.objective)
     for stage in config.stages:  # a stage that does not fit is found now, not when its turn comes
         set_stage_regulariser(model, config, stage)
     return model
 
 
-def set_stage_regulariser(model: CodecModel, config: Config, stage: StageConfig) -> None:
+def set_stage_regulariser(model: MemoryModel, config: Config, stage: StageConfig) -> None:
     """The stage's own, or else the model's; what the stage before had is gone."""
     regulariser = stage.regulariser or config.model.regulariser
     if regulariser is not None:

@@ -13,7 +13,7 @@ from mnemon.data.corruptions import (
     speckle,
 )
 
-LEVELS = {"salt_and_pepper": 0.3, "speckle": 0.2, "poisson": 0.05, "gaussian": 0.1, "block": 4, "half": 2}
+LEVELS = {"flip": 0.3, "salt_and_pepper": 0.3, "speckle": 0.2, "poisson": 0.05, "gaussian": 0.1, "block": 4, "half": 2}
 
 
 def seeded(seed=0):

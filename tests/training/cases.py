@@ -62,6 +62,7 @@ SIZES = {
     "dkm-tsm": {"num_clusters": None, "num_steps": None},
     "pseudo-inverse": {"num_clusters": None, "num_steps": None},
     "vae-tsm": {**NO_SLOTS, "hidden": 8},
+    "ebmm": {**NO_SLOTS, "hidden": 12, "dynamic_size": 4, "num_hops": 2, "write_steps": 2, "read_steps": 2},
     "vbm-gaussian": {"num_clusters": None},
     "vbm-shifted": {"num_clusters": None},
     "vbm-categorical": {"num_clusters": None},
@@ -78,6 +79,9 @@ RECALL = {"episodes": "recall", "episode_length": 6, "targets": 4}
 
 def of_kind(kind, **changes):
     model = {"kind": kind, **SIZES[kind], **changes.pop("model", {})}
+    if kind == "ebmm":  # it has no bound to weigh
+        objective = changes.pop("objective", {})
+        changes["objective"] = {key: objective[key] for key in ("corruption", "level") if key in objective}
     return config(model=model, **changes)
 
 

@@ -1,0 +1,124 @@
+"""Capacity of recall: every model is asked the same, and the numbers are what they say."""
+
+import pytest
+import torch
+
+from mnemon.data.corruptions import corrupt
+from mnemon.data.images import ImageSet
+from mnemon.data.preprocess import Preprocessing
+from mnemon.evaluation.capacity import TASKS, Task, baselines, capacity, measure_recall
+from mnemon.evaluation.capacity_pictures import draw_capacity, draw_recalls, draw_tradeoff
+from mnemon.evaluation.experiments import Evaluation
+from mnemon.evaluation.likelihood import TestSet
+from mnemon.models.hopfield import CopyModel, HopfieldModel, ModernHopfieldModel, SlotMemory
+from mnemon.registry import build_model
+from tests.training.cases import of_kind
+
+SHAPE = (1, 4, 8)
+FLIPS = Task("flip", 0.1, (2, 4))
+
+
+def bits(number=64, name="bits"):
+    images = torch.randint(2, (number, *SHAPE), generator=torch.Generator().manual_seed(0), dtype=torch.uint8) * 255
+    return TestSet.of(ImageSet(images, name=name, split="test"), Preprocessing())
+
+
+def evaluation(test=None, **options):
+    settings = of_kind(
+        "ebmm", model={"image_shape": SHAPE}, objective={"corruption": "flip", "level": 0.1}, data={"episode_length": 4}
+    )
+    torch.manual_seed(0)
+    model = build_model(settings.model).eval()
+    return Evaluation.of(model, settings, test or bits(), command="none", updates=7, num_episodes=6, **options)
+
+
+def test_copying_has_the_error_of_the_cue():
+    found = measure_recall(CopyModel(SHAPE), bits(), FLIPS, episode_length=4, num_episodes=50)
+    assert found.error.value == pytest.approx(0.1, abs=3 * (0.1 * 0.9 / (50 * 4 * 32)) ** 0.5)
+    assert found.wrong.value == pytest.approx(found.error.value, rel=1e-5)  # of bits, a flip is an error of 1
+    assert found.memory_floats == 0
+
+
+def test_slots_keep_what_fits():
+    """Half of the episode is kept and comes back whole; cues of the other half find another image, half of whose bits
+    are wrong."""
+    whole = measure_recall(SlotMemory(SHAPE), bits(), FLIPS, episode_length=4, num_episodes=50)
+    assert (whole.error.value, whole.memory_floats) == (0, 4 * 32)
+    half = measure_recall(SlotMemory(SHAPE, 2 * 32 + 5), bits(), FLIPS, episode_length=4, num_episodes=50)
+    assert half.memory_floats == 2 * 32
+    assert half.error.value == pytest.approx(0.5 * 0.5, abs=0.08)  # less than a half: the nearer of two
+    assert half.error.value < 0.25
+    with pytest.raises(ValueError, match="capacity: expected room for an image of 32 numbers, got 31"):
+        SlotMemory(SHAPE, 31)
+
+
+def test_associative_memories_repair_few_patterns():
+    for model in (HopfieldModel(SHAPE, "hebb"), HopfieldModel(SHAPE), ModernHopfieldModel(SHAPE)):
+        found = measure_recall(model, bits(), FLIPS, episode_length=2, num_episodes=20)
+        assert found.wrong.value < 0.02
+    assert found.memory_floats == 2 * 32  # which keeps the patterns themselves
+    assert HopfieldModel((1, 8, 16)).memory_floats(None) == 8256
+
+
+def test_every_model_gets_the_same_cues():
+    seen = []
+
+    class Spy(CopyModel):
+        def read(self, state, cue, **options):
+            seen.append(cue)
+            return super().read(state, cue, **options)
+
+    for capacity_of in (Spy(SHAPE), Spy(SHAPE)):
+        measure_recall(capacity_of, bits(), FLIPS, episode_length=3, num_episodes=4, seed=5)
+    assert torch.equal(*seen)
+
+
+def test_records_of_a_run_and_of_the_memories_beside_it():
+    records = list(capacity(evaluation()))
+    names = {record["model"] for record in records}
+    beside = {"copy of the cue", "hopfield, hebb", "hopfield, storkey", "modern hopfield, all kept"}
+    assert names == {"ebmm", "slots of equal floats", *beside}
+    assert {record["metric"] for record in records} == {"mse_recalled", "wrong_pixels"}
+    assert all(record["episode_length"] == 4 and "10% of the bits flipped" in record["note"] for record in records)
+    own = [record for record in records if record["model"] == "ebmm"]
+    assert all(record["updates"] == 7 and record["memory_floats"] == 4 * 33 for record in own)
+    assert all(record["updates"] is None for record in records if record["model"] != "ebmm")
+    assert all("--part capacity" in record["command"] for record in records)
+
+
+def test_tasks_belong_to_the_data():
+    """Known data have their own damage and lengths, whatever the run was trained for."""
+    records = list(capacity(evaluation(bits(name="omniglot"))))
+    assert {r["episode_length"] for r in records} == {n for n in TASKS["omniglot"].lengths if n <= 64}
+    assert all("15% of the bits flipped" in r["note"] for r in records)
+    assert str(TASKS["cifar10"]) == "16x16 pixels erased"
+
+
+def test_grey_images_have_no_hopfield_network():
+    assert not any(name.startswith("hopfield") for name in baselines(SHAPE, 64, binary=False))
+    assert "slots of equal floats" not in baselines(SHAPE, 31, binary=True)
+
+
+def test_figures(tmp_path):
+    test = bits(name="omniglot")
+    found = evaluation(bits())
+    records = [{**r, "data": "omniglot", "episode_length": n} for n in (2, 4) for r in capacity(found)]
+    other = [{**r, "memory_floats": 999} for r in records if r["model"] == "ebmm"]
+    files = [*draw_capacity(records, tmp_path), *draw_tradeoff(records, tmp_path)]
+    assert [file.name for file in files] == ["capacity_omniglot.png"]  # one size of memory is no trade-off
+    files += draw_tradeoff(records + other, tmp_path)
+    files.append(draw_recalls(found.model, test, FLIPS, tmp_path, length=4))
+    assert [file.name for file in files[1:]] == ["tradeoff_omniglot.png", "recalled.png"]
+    assert all(file.stat().st_size > 1000 for file in files)
+
+
+def test_flipping_bits():
+    x = (torch.rand(20, 1, 30, 30, generator=torch.Generator().manual_seed(0)) < 0.5).float()
+    flipped, observed = corrupt("flip", x, 0.3, torch.Generator().manual_seed(1))
+    assert observed is None
+    share = float((flipped != x).float().mean())
+    assert share == pytest.approx(0.3, abs=4 * (0.21 / x.numel()) ** 0.5)
+    assert torch.equal(corrupt("flip", x, 0.0)[0], x)
+    assert torch.equal(corrupt("flip", x, 1.0)[0], 1 - x)
+    with pytest.raises(ValueError, match="flip: expected a probability"):
+        corrupt("flip", x, 1.5)
