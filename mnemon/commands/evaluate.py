@@ -49,7 +49,7 @@ Curves = Annotated[
     typer.Option("--figures", help="Folder for the pictures of fewshot, denoise and capacity; not drawn when absent."),
 ]
 
-DRAWN = {"fewshot", "denoise", "capacity"}
+DRAWN = ("fewshot", "denoise", "capacity")
 """Parts that `--figures` draws."""
 
 
@@ -97,8 +97,8 @@ def evaluate(
     console = make_console(quiet or as_json)
     model, config, tests = _load(run, data, root, device)
     chosen = parts or default_parts(model)
-    if pictures is not None and not DRAWN & {*chosen}:
-        raise ValueError(f"--figures: it draws what {', '.join(sorted(DRAWN))} find; add --part {min(DRAWN)}, say")
+    if pictures is not None and not {*DRAWN} & {*chosen}:
+        raise ValueError(f"--figures: it draws what some parts find; add --part {' or --part '.join(DRAWN)}")
     options = {"updates": _updates(run), "seed": seed, "num_samples": samples, "num_episodes": episodes}
     records: list[dict[str, Any]] = []
     for name, test in tests.items():
