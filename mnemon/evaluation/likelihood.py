@@ -100,7 +100,7 @@ def episode_bounds(
         if terms.memory_kl is None:
             del parts["memory_kl"]
         else:
-            parts["joint"] = parts["conditional"] - parts["memory_kl"]
+            parts["joint"] = parts["conditional"] - parts["memory_kl"] - parts["choice_kl"]
         for name, values in parts.items():
             found.setdefault(name, []).append(values.cpu())
     return {name: Estimate.of(torch.cat(values)) for name, values in found.items()}

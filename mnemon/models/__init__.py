@@ -1,6 +1,8 @@
 """Deep generative memories: an encoder, a memory and a decoder."""
 
 from mnemon.models.addressing import AddressingModel
+from mnemon.models.context_aware import ContextAwareLearner, ContextsState
+from mnemon.models.full_statistician import FullStatistician
 from mnemon.models.kanerva_machine import KanervaMachine
 from mnemon.models.kanerva_pp import KanervaPlusPlus
 from mnemon.models.matching import MatchingModel
@@ -13,8 +15,11 @@ from mnemon.models.vae import VAE, CountState
 __all__ = [
     "VAE",
     "AddressingModel",
+    "ContextAwareLearner",
     "ContextState",
+    "ContextsState",
     "CountState",
+    "FullStatistician",
     "KanervaMachine",
     "KanervaPlusPlus",
     "MatchingModel",

@@ -27,7 +27,7 @@ from mnemon.training.metrics import Bar, Metrics
 from mnemon.training.objective import NAMES
 from mnemon.training.optimizers import make_optimizer
 from mnemon.training.progress import Progress, Summary, blame_numbers, check_finite_values, check_finite_weights
-from mnemon.training.schedules import kl_weight, learning_rate
+from mnemon.training.schedules import FULL_BOUND, BoundWeights, bound_weights, learning_rate
 from mnemon.training.setup import (
     Fabric,
     TrainingStep,
@@ -193,8 +193,8 @@ class Trainer:
         epochs = progress.epoch + batch / num_batches
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self._stage, epochs / progress.stage_epochs)
-        weight = kl_weight(self._stage, epochs)
-        loss, values = self._forward(batches, batch, (TRAIN, progress.step), self.config.data.duplicate, weight)
+        weights = bound_weights(self._stage, epochs)
+        loss, values = self._forward(batches, batch, (TRAIN, progress.step), self.config.data.duplicate, weights)
         self.optimizer.zero_grad(set_to_none=True)
         self.fabric.backward(loss)
         if training.clip_norm is not None:
@@ -205,7 +205,12 @@ class Trainer:
         return values
 
     def _forward(
-        self, batches: EpisodeBatches, batch: int, purpose: tuple[int, int], duplicate: int, weight: float = 1.0
+        self,
+        batches: EpisodeBatches,
+        batch: int,
+        purpose: tuple[int, int],
+        duplicate: int,
+        weights: BoundWeights = FULL_BOUND,
     ) -> tuple[Tensor, Tensor]:
         """This process's part of a batch, with random numbers that belong to its episodes."""
         index, mask = batches[batch]
@@ -222,7 +227,7 @@ class Trainer:
         images = self.images[index[mine].to(self.images.device)].to(device)
         mask = None if mask is None else mask[mine].to(device)
         roles = roles.map(lambda places: places[mine].to(device))
-        inputs = (images, mask, generator, weight, roles.written, roles.scored)
+        inputs = (images, mask, generator, weights, roles.written, roles.scored, roles.constant)
         if world == 1:
             return self.step_module(*inputs)
         with EpisodeShard(generator, episodes, rank, world):

@@ -20,6 +20,7 @@ from mnemon.registry import build_model, set_regulariser
 from mnemon.training.config import Config, StageConfig, nearest
 from mnemon.training.data import TrainingData
 from mnemon.training.objective import estimator_of, training_loss
+from mnemon.training.schedules import BoundWeights
 
 try:
     from lightning.fabric import Fabric
@@ -45,12 +46,14 @@ class TrainingStep(nn.Module):
         images: Tensor,
         mask: Tensor | None,
         generator: torch.Generator,
-        kl_weight: float,
+        weights: BoundWeights,
         written: Tensor | None,
         scored: Tensor | None,
+        constant: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         x = self._prepare(images, generator).to(next(self.parameters()).dtype)
-        result = training_loss(self.model, self.objective, x, mask, generator, kl_weight, Roles(written, scored))
+        roles = Roles(written, scored, constant)
+        result = training_loss(self.model, self.objective, x, mask, generator, weights, roles)
         return self._loss_scale * result.loss, result.values
 
 
