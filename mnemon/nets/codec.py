@@ -29,6 +29,8 @@ LIKELIHOODS: dict[str, PixelLikelihood] = {
     "normal": NormalValues(),
 }
 Architecture = Literal["basic", "improved", "padded", "pyramid", "mlp", "residual"]
+RESIDUAL_UNITS = 4
+"""Units of a "residual" layer for each of `num_filters`."""
 BLOCK, CPU_BLOCK = 2048, 128
 """Images that go through a net at a time when it is only used. On a CPU few: memory for larger maps is fetched from the
 system anew for every layer, which takes longer than the layer."""
@@ -177,7 +179,8 @@ def _make_encoder(
         return plain, plain.width
     if architecture == "residual":
         wide = RESIDUAL_WIDTH if encoding_dim is None else encoding_dim
-        return nn.Sequential(nn.Flatten(), ResidualMLP(math.prod(image_shape), wide)), wide
+        hidden = RESIDUAL_UNITS * num_filters
+        return nn.Sequential(nn.Flatten(), ResidualMLP(math.prod(image_shape), wide, hidden=hidden)), wide
     width = 2 * code_dim if encoding_dim is None else encoding_dim
     improved, padding = architecture != "basic", int(architecture == "padded")
     return ConvEncoder(image_shape, width, num_filters=num_filters, improved=improved, padding=padding), width
@@ -198,5 +201,6 @@ def _make_decoder(
         return MLPDecoder(image_shape, code_dim, num_outputs)
     if architecture == "residual":
         shape = (num_outputs, *image_shape[1:])
-        return nn.Sequential(ResidualMLP(code_dim, math.prod(shape)), nn.Unflatten(1, shape))
+        net = ResidualMLP(code_dim, math.prod(shape), hidden=RESIDUAL_UNITS * num_filters)
+        return nn.Sequential(net, nn.Unflatten(1, shape))
     return ConvDecoder(image_shape, code_dim, num_outputs, num_filters=num_filters, improved=architecture != "basic")

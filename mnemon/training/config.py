@@ -17,7 +17,7 @@ from mnemon.objectives import EstimatorKind
 from mnemon.training.parsing import assign_setting, build_settings, read_value
 from mnemon.training.parsing import nearest as nearest
 
-Weighting = Literal["none", "thesis_5_14", "thesis_6_13", "thesis_6_14", "contexts_first"]
+Weighting = Literal["none", "thesis_5_14", "thesis_6_13", "thesis_6_14"]
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,8 @@ class StageConfig:
     alpha: float = 1.0
     alpha_factor: float = 0.5
     """What alpha begins with, and what it is multiplied by after each epoch."""
+    code_weight: float = 1.0
+    """Of the codes' KL, beside that of the weighting: large, and what a context can hold is not put into the codes."""
     temperature_from: float | None = None
     temperature_to: float = 0.5
     """The temperature of relaxed choices goes from the one to the other in the course of the stage."""

@@ -46,10 +46,8 @@ WEIGHTINGS: dict[Weighting, Callable[[float], BoundWeights]] = {
     "thesis_5_14": lambda omega: BoundWeights(omega, 1 / omega, 1 / omega),
     "thesis_6_13": lambda omega: BoundWeights(omega, 1 / omega**2, 1 / omega**2),
     "thesis_6_14": lambda omega: BoundWeights(1.0, omega, 1 / omega),
-    "contexts_first": lambda omega: BoundWeights(1.0, omega, 1 / omega, omega),
 }
-"""By omega = 1 + alpha. The first two make all latents cheap at the beginning; 6.14 makes all dear but the choice.
-contexts_first is 6.14 with omega^2 for the codes: what a context can hold is not to be found in the codes first."""
+"""By omega = 1 + alpha. The first two make all latents cheap at the beginning; 6.14 makes all dear but the choice."""
 
 
 def bound_weights(stage: StageConfig, epochs: float) -> BoundWeights:
@@ -65,7 +63,7 @@ def bound_weights(stage: StageConfig, epochs: float) -> BoundWeights:
         done = min(1.0, epochs / stage.epochs) if stage.epochs else 1.0
         temperature = stage.temperature_from + done * (stage.temperature_to - stage.temperature_from)
     latent, choice = warm * weights.latent, warm * weights.choice
-    return BoundWeights(weights.reconstruction, latent, choice, weights.code, temperature)
+    return BoundWeights(weights.reconstruction, latent, choice, stage.code_weight, temperature)
 
 
 def kl_weight(stage: StageConfig, epochs: float) -> float:
