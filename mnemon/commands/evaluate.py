@@ -223,11 +223,16 @@ def figures(
     quiet: Quiet = False,
 ) -> None:
     """Draw a test episode, samples from its memory, iterative reading with nearest neighbours, samples from memories of
-    one image each, the memory itself, and where images are found in it.
+    one image each, the memory itself, and where images are found in it. Of models of data sets: their contexts, sets
+    that they generate; of a code of two numbers: its plane. And the course of the training.
 
     Example: mnemon figures runs/vbm-f22-mixture --length 640 --clusters 100 --out figures
     """
+    from mnemon import plots
+    from mnemon.evaluation.context_pictures import draw_contexts, training_curves
     from mnemon.evaluation.pictures import draw_all
+    from mnemon.pretrained import find_run
+    from mnemon.training.checkpoint import METRICS
 
     model, config, tests = _load(run, None if data is None else [data], root, device)
     cluster_options(model, config, clusters)
@@ -235,7 +240,14 @@ def figures(
     test = next(iter(tests.values()))
     if length is not None and length > len(test.data):
         raise ValueError(f"--length: expected at most the {len(test.data)} test images, got {length}")
-    files = draw_all(model, test, out, length=length or config.data.episode_length, num_clusters=clusters, seed=seed)
+    length = length or config.data.episode_length
+    files = draw_contexts(model, test, out, length=length, seed=seed)
+    if not files:
+        files = draw_all(model, test, out, length=length, num_clusters=clusters, seed=seed)
+    curves = training_curves(find_run(run) / METRICS)
+    if curves is not None:
+        files.append(out / "training.png")
+        plots.save(curves, files[-1])
     say(make_console(quiet), "\n".join(str(file) for file in files))
 
 

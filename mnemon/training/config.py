@@ -173,6 +173,8 @@ class StageConfig:
     """What alpha begins with, and what it is multiplied by after each epoch."""
     code_weight: float = 1.0
     """Of the codes' KL, beside that of the weighting: large, and what a context can hold is not put into the codes."""
+    estimator: EstimatorKind | None = None
+    """In place of the objective's, for this stage."""
     temperature_from: float | None = None
     temperature_to: float = 0.5
     """The temperature of relaxed choices goes from the one to the other in the course of the stage."""

@@ -66,7 +66,9 @@ def training_loss(
     loss is that of their bound, and the reported terms are means over them.
     """
     kl_weight = weights.latent / weights.reconstruction
-    estimator = estimator_of(model, config)
+    estimator = estimator_of(
+        model, config if weights.estimator is None else replace(config, estimator=weights.estimator)
+    )
     if weights.temperature is not None:
         estimator = replace(estimator, temperature=weights.temperature)
     write_mask = None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from mnemon.objectives import EstimatorKind
 from mnemon.training.config import StageConfig, Weighting
 
 ONE_CYCLE_START = 1 / 25
@@ -30,7 +31,7 @@ class BoundWeights(NamedTuple):
     """How a step weighs the parts of the bound that it maximises; what it reports is never weighted.
 
     latent: all KL terms but that of a discrete choice for the whole episode, which has `choice`. code: times this, that
-    of the codes. temperature: of relaxed choices, where the schedule sets one.
+    of the codes. temperature: of relaxed choices, and estimator: where the stage has one of its own.
     """
 
     reconstruction: float = 1.0
@@ -38,6 +39,7 @@ class BoundWeights(NamedTuple):
     choice: float = 1.0
     code: float = 1.0
     temperature: float | None = None
+    estimator: EstimatorKind | None = None
 
 
 FULL_BOUND = BoundWeights()
@@ -63,7 +65,7 @@ def bound_weights(stage: StageConfig, epochs: float) -> BoundWeights:
         done = min(1.0, epochs / stage.epochs) if stage.epochs else 1.0
         temperature = stage.temperature_from + done * (stage.temperature_to - stage.temperature_from)
     latent, choice = warm * weights.latent, warm * weights.choice
-    return BoundWeights(weights.reconstruction, latent, choice, stage.code_weight, temperature)
+    return BoundWeights(weights.reconstruction, latent, choice, stage.code_weight, temperature, stage.estimator)
 
 
 def kl_weight(stage: StageConfig, epochs: float) -> float:

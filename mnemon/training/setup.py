@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import math
 import os
@@ -118,6 +119,8 @@ def fresh_model(config: Config) -> CodecModel:
         model = build_model(config.model)
     estimator_of(model, config.objective)
     for stage in config.stages:  # a stage that does not fit is found now, not when its turn comes
+        if stage.estimator is not None:
+            estimator_of(model, dataclasses.replace(config.objective, estimator=stage.estimator))
         set_stage_regulariser(model, config, stage)
     return model
 

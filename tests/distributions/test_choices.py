@@ -16,9 +16,10 @@ def test_the_density_is_that_of_the_relaxed_categorical():
     q, p, temperature = log_probs(6, 3), log_probs(6, 3, seed=1), 0.7
     log_y = log_probs(6, 3, seed=2)
     expected = [
-        RelaxedOneHotCategorical(torch.tensor(temperature).double(), logits=l).log_prob(log_y.exp()) for l in (q, p)
+        RelaxedOneHotCategorical(torch.tensor(temperature).double(), logits=logs).log_prob(log_y.exp())
+        for logs in (q, p)
     ]
-    ours = [concrete_log_density(log_y, l, temperature) for l in (q, p)]
+    ours = [concrete_log_density(log_y, logs, temperature) for logs in (q, p)]
     torch.testing.assert_close(ours[0] - ours[1], expected[0] - expected[1])
     torch.testing.assert_close(ours[0] - log_y.sum(-1), expected[0])
 
