@@ -15,7 +15,7 @@ from mnemon.core.protocol import Bound, Terms
 
 Baseline = Literal["arithmetic", "geometric"]
 EstimatorKind = Literal[
-    "terms", "importance", "vimco", "vimco_geometric", "gumbel", "enumerate", "posterior", "concrete"
+    "terms", "importance", "vimco", "vimco_geometric", "gumbel", "enumerate", "posterior", "balanced", "concrete"
 ]
 
 
@@ -27,7 +27,8 @@ class Estimator:
                  reparameterised draws. "vimco", "vimco_geometric": that bound with discrete addresses among the draws.
                  "gumbel": the mean of `num_samples` draws, discrete latents relaxed in the backward pass only.
                  "enumerate": every value of a discrete latent of the episode, weighted by what a net says; "posterior":
-                 weighted by the bound under each value, which the net is taught. "concrete": that latent relaxed
+                 weighted by the bound under each value, which the net is taught; "balanced": likewise, but every value
+                 equally often in a batch. "concrete": that latent relaxed
     temperature  of the relaxation
     """
 

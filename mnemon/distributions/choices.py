@@ -38,6 +38,25 @@ def concrete_log_density(log_y: Tensor, log_probs: Tensor, temperature: float) -
     return constant + scaled.sum(-1) - M * scaled.logsumexp(-1)
 
 
+BALANCING_STEPS, SHARPNESS = 50, 5.0
+
+
+def balance(log_probs: Tensor) -> Tensor:
+    """The distributions nearest to given ones under which every value is equally likely on average over the batch.
+
+    A factor for each value, by Sinkhorn's iterations. Distributions that are surer than the iterations can follow are
+    first flattened by one factor for the whole batch. Shapes: (*B, M) -> (*B, M)
+    """
+    flat = log_probs.reshape(-1, log_probs.shape[-1])
+    centred = flat - flat.mean(-1, keepdim=True)
+    scaled = centred / (centred.abs().mean() / SHARPNESS).clamp(min=1.0)
+    offset = torch.zeros_like(scaled[:1])
+    for _ in range(BALANCING_STEPS):
+        found = (scaled + offset).log_softmax(-1)
+        offset = offset - (found.logsumexp(0, keepdim=True) - math.log(len(flat)))
+    return (scaled + offset).log_softmax(-1).reshape(log_probs.shape)
+
+
 def uniform_kl(log_probs: Tensor) -> Tensor:
     """KL of a categorical distribution from the uniform one; impossible values count 0. Shapes: (*B, M) -> (*B)"""
     probs = log_probs.exp()

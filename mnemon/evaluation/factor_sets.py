@@ -63,9 +63,10 @@ class FactorStudy:
     def real_sets(self, constant: str | None = None) -> Iterator[RealSets]:
         """Batches of test sets until `num_episodes` were seen; of the run's own kind unless another is given."""
         test, config = self.evaluation.test, self.evaluation.config.data
-        sampler = FactorEpisodes(config.episode_length, BATCH, constant or config.constant)  # type: ignore[arg-type]
+        batch = max(1, min(BATCH, len(test.data) // config.episode_length))
+        sampler = FactorEpisodes(config.episode_length, batch, constant or config.constant)  # type: ignore[arg-type]
         factors = check_factors(test.data, "real_sets")
-        wanted = -(-self.evaluation.num_episodes // BATCH)
+        wanted = -(-self.evaluation.num_episodes // batch)
         for at in itertools.count():
             batches = sampler.epoch(test.data, seed=self.evaluation.seed, epoch=at)
             for i in range(len(batches)):

@@ -23,7 +23,7 @@ from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.core.patterns import Constant, constant_patterns
 from mnemon.core.protocol import Terms
 from mnemon.core.state import State, rank
-from mnemon.distributions.choices import concrete_log_density, gumbel_softmax, straight_through, uniform_kl
+from mnemon.distributions.choices import balance, concrete_log_density, gumbel_softmax, straight_through, uniform_kl
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.frames import Frames
 from mnemon.models.agreement import best_agreement
@@ -99,7 +99,7 @@ class ContextAwareLearner(CodeModel):
                 f"{num_contexts} x {context_dim} for the contexts and the rest for z, got code_dim {codec.code_dim}"
             )
         self.num_contexts, self.context_dim, self.supervised = num_contexts, context_dim, supervised
-        self.estimators = ("enumerate",) if supervised else ("enumerate", "posterior", "gumbel", "concrete")  # type: ignore[misc]
+        self.estimators = ("enumerate",) if supervised else ("posterior", "balanced", "enumerate", "gumbel", "concrete")  # type: ignore[misc]
         self.contexts = contexts
         self.patterns: Tensor
         self.register_buffer("patterns", constant_patterns(num_contexts, constant).float(), persistent=False)
@@ -261,13 +261,16 @@ class ContextAwareLearner(CodeModel):
         place of the net's, which is taught by it. q then depends on the noise, so a training's values are a little
         above those of the bound that is reported in evaluation, which uses the net.
 
-        gumbel: hard draws, so the discrete bound; only their gradient is that of the relaxed draw. concrete: soft draws
-        and the ratio of Concrete densities, which concerns the relaxed model alone. Thesis, 6.3.2
+        balanced: likewise, and every pattern equally often in the batch, as p(a) has it; without this, contexts may
+        settle so that one is never constant. gumbel: hard draws, so the discrete bound; only their gradient is that of
+        the relaxed draw. concrete: soft draws and the ratio of Concrete densities, which concerns the relaxed model
+        alone. Thesis, 6.3.2
         """
         self.codec.check("terms", x)
         self._check_items("terms", x, constant)
         kind = "enumerate" if estimator is None or constant is not None else estimator.kind
-        if kind == "posterior" and not self.training:
+        by_bound = kind in ("posterior", "balanced") and self.training
+        if not self.training and kind in ("posterior", "balanced"):
             kind = "enumerate"
         x = self._present(x, mask)
         encodings = self.codec.encodings(x)
@@ -275,7 +278,7 @@ class ContextAwareLearner(CodeModel):
         choice_kl = uniform_kl(state.log_choice)
         if constant is not None:
             chosen, choice_kl = constant.to(state.mean.dtype), torch.zeros_like(choice_kl)
-        elif kind in ("enumerate", "posterior"):
+        elif by_bound or kind == "enumerate":
             chosen = self._every_pattern(state.batch_shape)
         else:
             assert estimator is not None
@@ -290,11 +293,13 @@ class ContextAwareLearner(CodeModel):
         parts = [self.codec.log_prob(found.code, x), found.code_kl, found.varying_kl, found.constant_kl]
         counts = None if mask is None else mask.to(parts[0].dtype)
         log_q = state.log_choice
-        if kind == "posterior":
+        if by_bound:
             log_q = _posterior_choice(parts, counts, kl_weight)
+            if kind == "balanced":
+                log_q = balance(log_q)
             taught = -(log_q.exp() * state.log_choice).sum(-1)
             choice_kl = uniform_kl(log_q) + taught - taught.detach()  # the net learns it, and no value changes
-        if kind in ("enumerate", "posterior") and constant is None:
+        if (by_bound or kind == "enumerate") and constant is None:
             weights = log_q.exp().movedim(-1, 0)
             per_item = [(weights[..., None] * part).sum(0) for part in parts[:3]]
             parts = [*per_item, (weights * parts[3]).sum(0)]
