@@ -119,8 +119,8 @@ def set_grids(model: ContextAwareLearner, test: TestSet, *, length: int, seed: i
     again = model.sample_sets(state, SHOWN_ITEMS, constant=likely, at_mean=True, **options)
     grids["given_sets"] = beside(x[:, :SHOWN_ITEMS], again)
     rows = [int((likely[:, k] > 0).float().argmax()) for k in range(2)]
-    states, patterns = [state[row : row + 1] for row in rows], [likely[row : row + 1] for row in rows]
-    mixed, together = model.combine(states, patterns)
+    states, own = [state[row : row + 1] for row in rows], [likely[row : row + 1] for row in rows]
+    mixed, together = model.combine(states, own)
     every_row = torch.zeros(SHOWN_SETS, dtype=torch.int64, device=x.device)
     made = model.sample_sets(mixed[every_row], SHOWN_ITEMS, constant=together[every_row], at_mean=True, **options)
     given = x[rows][:, :SHOWN_ITEMS]
