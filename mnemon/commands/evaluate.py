@@ -242,9 +242,9 @@ def figures(
         raise ValueError(f"--length: expected at most the {len(test.data)} test images, got {length}")
     length = length or config.data.episode_length
     files = draw_contexts(model, test, out, length=length, seed=seed)
+    curves = training_curves(find_run(run) / METRICS) if files else None
     if not files:
         files = draw_all(model, test, out, length=length, num_clusters=clusters, seed=seed)
-    curves = training_curves(find_run(run) / METRICS)
     if curves is not None:
         files.append(out / "training.png")
         plots.save(curves, files[-1])

@@ -63,7 +63,8 @@ class Preprocessing:
         Pixels of 0 and 255 become exactly 0 and 1 under every binarisation, so fixed data stay fixed. "fixed"
         itself only scales: give it what `fix` returned. Shapes: (*, C, H, W) -> (*, C, H, W)
         """
-        if images.dtype == torch.float32 and self.binarise == "none" and not self.dequantise:
+        vectors = images.dtype == torch.float32 and images.shape[-2:] == (1, 1)
+        if vectors and self.binarise == "none" and not self.dequantise:
             return images  # vectors: their numbers are what they are
         if images.dtype != torch.uint8:
             raise ValueError(f"preprocessing: expected uint8 images, got {images.dtype}; give it the stored pixels")

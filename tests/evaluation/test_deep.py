@@ -107,6 +107,8 @@ def test_every_part_gives_records_for_every_model(kind):
         model_of(settings), settings, patterns(), command="a command", updates=7, num_samples=2, num_episodes=4
     )
     for name, part in PARTS.items():
+        if name in ("contexts", "factors"):  # of models of data sets alone: see test_context_commands
+            continue
         records = list(part(evaluation))
         assert records or name == "resize"
         for record in records:
