@@ -52,23 +52,23 @@ def _training_step(model: Any, x: torch.Tensor, estimator: Estimator, roles: Rol
     """Forward and backward as the training loop has them: on a GPU replayed, so that launching is not what is timed."""
 
     def loss(inputs: Inputs, generator: torch.Generator, _: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        images, _mask, written, scored = inputs
+        images, _mask, written, scored, _constant = inputs
         found = model.surrogate(images, estimator, roles=Roles(written, scored), generator=generator)
         objective = found.terms.conditional.mean() if found.value is None else found.value.sum(-1).mean()
         return -objective, objective.detach()
 
-    inputs = (x, None, roles.written, roles.scored)
+    inputs = (x, None, roles.written, roles.scored, None)
     if x.is_cuda:
         graphs = StepGraphs(model, loss, torch.Tensor.backward)
 
         def replay() -> None:
-            graphs.run(inputs, 0, 1.0)
+            graphs.run(inputs, 0, ())
             torch.cuda.synchronize()
 
         return replay
 
     def plain() -> None:
         model.zero_grad(set_to_none=True)
-        loss(inputs, torch.Generator().manual_seed(0), torch.ones(()))[0].backward()
+        loss(inputs, torch.Generator().manual_seed(0), torch.ones(0))[0].backward()
 
     return plain

@@ -14,7 +14,9 @@ from mnemon.core.checks import check_size
 from mnemon.core.protocol import Bound, Terms
 
 Baseline = Literal["arithmetic", "geometric"]
-EstimatorKind = Literal["terms", "importance", "vimco", "vimco_geometric", "gumbel"]
+EstimatorKind = Literal[
+    "terms", "importance", "vimco", "vimco_geometric", "gumbel", "enumerate", "posterior", "balanced", "concrete"
+]
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,10 @@ class Estimator:
 
     kind         "terms": the parts of the bound, differentiated as they are. "importance": the bound of `num_samples`
                  reparameterised draws. "vimco", "vimco_geometric": that bound with discrete addresses among the draws.
-                 "gumbel": the mean of `num_samples` draws, addresses relaxed in the backward pass only
+                 "gumbel": the mean of `num_samples` draws, discrete latents relaxed in the backward pass only.
+                 "enumerate": every value of a discrete latent of the episode, weighted by what a net says; "posterior":
+                 weighted by the bound under each value, which the net is taught; "balanced": likewise, but every value
+                 equally often in a batch. "concrete": that latent relaxed
     temperature  of the relaxation
     """
 
@@ -45,12 +50,14 @@ class Estimator:
 class Surrogate:
     """What a training step maximises, item by item, the parts of the bound that it reports, and the memory.
 
-    value None: the terms are themselves what is differentiated. Shapes: value (*B, Q), and the terms likewise
+    value None: the terms are themselves what is differentiated. agreement: the share of episodes whose inferred
+    discrete choice is the known one, where it is known. Shapes: value (*B, Q), and the terms likewise; agreement ()
     """
 
     value: Tensor | None
     terms: Terms
     state: Any
+    agreement: Tensor | None = None
 
 
 def elbo(log_weights: Tensor) -> Tensor:

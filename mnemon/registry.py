@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -13,6 +14,8 @@ from mnemon.memories.pseudo_inverse import PseudoInverseMemory
 from mnemon.models import (
     VAE,
     AddressingModel,
+    ContextAwareLearner,
+    FullStatistician,
     KanervaMachine,
     KanervaPlusPlus,
     MatchingModel,
@@ -26,10 +29,12 @@ from mnemon.models.codec_model import CodecModel
 from mnemon.models.energy import EnergyModel
 from mnemon.nets.codec import Codec
 from mnemon.nets.conditional import ConditionalCodec, embedding_net
+from mnemon.nets.contexts import ConditionalContexts, Contexts, TiedContexts
 from mnemon.nets.energy import EnergyNet, GatedEnergy
 from mnemon.nets.energy_conv import ConvEnergy, ResNetEnergy
 from mnemon.nets.matching import matching_nets
 from mnemon.nets.mlp import mlp
+from mnemon.nets.residual import RESIDUAL_WIDTH
 from mnemon.nets.resnet_tsm import tsm_codec
 from mnemon.training.config import ModelConfig, nearest
 
@@ -47,6 +52,8 @@ LATENT = VARIANCES | {
 }
 KANERVA = VARIANCES | {"num_slots", "online", "autoencoder_weight", "trainable_prior"}
 SLOTS = {"embedding_dim", "similarity", "num_slots", "content_dim", "content_std"}
+CONTEXT_SIZES = ("num_contexts", "context_dim", "layer_dim", "hidden")
+FULL_SIZES = ("context_dim", "layer_dim", "num_layers")
 EMBEDDING_DIM = 128
 """VMA, 4.2."""
 LARGE_IMAGE = 64
@@ -145,6 +152,32 @@ def _vae(config: ModelConfig) -> CodecModel:
 
 def _statistician(config: ModelConfig) -> CodecModel:
     return NeuralStatistician(_codec(config, head=False), **_given(config, "context_dim", "hidden"))
+
+
+def _full_statistician(config: ModelConfig) -> CodecModel:
+    sizes = {"context_dim": 3, "layer_dim": 32, "num_layers": 2, **_given(config, *FULL_SIZES)}
+    if config.code_dim != ModelConfig.code_dim:
+        raise ValueError("model.code_dim: statistician-full decodes its layers and its context; set layer_dim instead")
+    code_dim = sizes["num_layers"] * sizes["layer_dim"] + sizes["context_dim"]
+    width = {} if config.architecture == "residual" else {"encoding_dim": config.hidden or RESIDUAL_WIDTH}
+    codec = _codec(dataclasses.replace(config, code_dim=code_dim), head=False, **width)
+    return FullStatistician(codec, **sizes, **_given(config, "hidden", "pooling"))
+
+
+def _context_aware(config: ModelConfig) -> CodecModel:
+    sizes = {"num_contexts": 2, "context_dim": 64, "layer_dim": 16, "hidden": 256, **_given(config, *CONTEXT_SIZES)}
+    if config.code_dim != ModelConfig.code_dim:
+        raise ValueError("model.code_dim: context-aware decodes its contexts and its code; set layer_dim instead")
+    number, context_dim, layer_dim, hidden = (sizes[name] for name in CONTEXT_SIZES)
+    code_dim = number * context_dim + layer_dim
+    codec = _codec(dataclasses.replace(config, code_dim=code_dim), head=False, encoding_dim=hidden)
+    nets: Contexts
+    if config.contexts == "thesis":
+        nets = ConditionalContexts(hidden, number, context_dim, layer_dim, hidden, config.pooling or "mean")
+    else:
+        nets = TiedContexts(hidden, number, context_dim, layer_dim, hidden)
+    options = _given(config, "constant", "pooling")
+    return ContextAwareLearner(codec, nets, number, context_dim, supervised=config.supervised, **options)
 
 
 def _kanerva(config: ModelConfig) -> CodecModel:
@@ -262,6 +295,22 @@ MODELS: dict[str, Entry] = {
         "2 D + pooled statistics",
         frozenset({"context_dim", "hidden"}),
         _statistician,
+    ),
+    "statistician-full": Entry(
+        "neural statistician (full)",
+        "Edwards and Storkey, 2017; thesis, 5.1.2",
+        "a Gaussian context vector of size D",
+        "2 D + pooled statistics",
+        frozenset({*FULL_SIZES, "hidden", "pooling"}),
+        _full_statistician,
+    ),
+    "context-aware": Entry(
+        "context-aware learner",
+        "thesis, chapter 6",
+        "K Gaussian contexts of size D, and which of them are constant",
+        "2 K D + 2^K + pooled statistics",
+        frozenset({*CONTEXT_SIZES, "constant", "pooling", "supervised", "contexts"}),
+        _context_aware,
     ),
     "dkm": Entry(
         "Dynamic Kanerva Machine",

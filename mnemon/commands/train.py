@@ -84,7 +84,7 @@ def presets(
         return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("preset", "model", "data", "what it trains"):
-        table.add_column(heading, no_wrap=heading in ("preset", "model"))
+        table.add_column(heading, no_wrap=heading in ("preset", "model"), overflow="fold")
     for preset, config in found.items():
         names = "\n".join((config.data.name, *(f"+ {extra}" for extra in config.data.extra)))
         table.add_row(preset, config.model.kind, names, config.description)

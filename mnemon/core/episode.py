@@ -33,13 +33,15 @@ class Codes(State):
 class Roles(Record):
     """Places in an episode of the items that are written, and of those that are scored; None: all of them.
 
-    An item may have both roles, one, or none, and may be scored more than once.
+    An item may have both roles, one, or none, and may be scored more than once. `constant` tells what the items of an
+    episode have in common, for episodes made of known factors.
 
-    Shapes: written int64 (*B, W), scored int64 (*B, Q)
+    Shapes: written int64 (*B, W), scored int64 (*B, Q), constant bool (*B, F)
     """
 
     written: Tensor | None = None
     scored: Tensor | None = None
+    constant: Tensor | None = None
 
     def write_mask(self, shape: torch.Size) -> Tensor:
         """True where an item is written. Shapes: -> (*B, T)"""

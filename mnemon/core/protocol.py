@@ -14,13 +14,14 @@ from mnemon.core.state import STATIC, Record, State, rank
 
 @dataclass(frozen=True, eq=False)
 class Terms(State):
-    """The four parts of the bound on log p(episode), in nats, with every constant kept.
+    """The parts of the bound on log p(episode), in nats, with every constant kept.
 
-    joint = sum_t n_t (reconstruction_t - code_kl_t - address_kl_t) - memory_kl, where n_t counts item t
-    (its weight; 0 when masked). On observed vectors, reconstruction is E log p(z|y, memory) and code_kl
+    joint = sum_t n_t (reconstruction_t - code_kl_t - address_kl_t) - memory_kl - choice_kl, where n_t counts item t
+    (its weight; 0 when masked); choice_kl is that of a discrete latent of the whole episode, where there is one.
+    On observed vectors, reconstruction is E log p(z|y, memory) and code_kl
     is 0; on stochastic codes without a decoder, reconstruction is 0.
 
-    Shapes: reconstruction, code_kl, address_kl, counts (*B, T); memory_kl (*B)
+    Shapes: reconstruction, code_kl, address_kl, counts (*B, T); memory_kl, choice_kl (*B)
     """
 
     reconstruction: Tensor = field(metadata=rank(1))
@@ -28,6 +29,7 @@ class Terms(State):
     address_kl: Tensor = field(metadata=rank(1))
     memory_kl: Tensor | None = field(default=None, metadata=rank(0))
     counts: Tensor | None = field(default=None, metadata=rank(1))
+    choice_kl: Tensor | None = field(default=None, metadata=rank(0))
 
     @property
     def conditional(self) -> Tensor:
@@ -43,7 +45,8 @@ class Terms(State):
                 "joint: this memory is computed from the episode without a posterior of its own, so it has "
                 "no memory_kl and bounds only log p(episode | memory); use .conditional"
             )
-        return self.conditional - self.memory_kl
+        whole = self.conditional - self.memory_kl
+        return whole if self.choice_kl is None else whole - self.choice_kl
 
     @property
     def per_frame(self) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mnemon.core.random import stream
-from mnemon.data import torchvision_sets
+from mnemon.data import derived, torchvision_sets
 from mnemon.data.archives import from_npz, store
 from mnemon.data.cache import cache_folder
 from mnemon.data.images import ImageSet, ImageShape, Unreadable, from_folder
@@ -28,7 +28,8 @@ TEST_FRACTION = 0.1
 
 @dataclass(frozen=True)
 class Entry:
-    """A set that has a name. `renumbered`: test has other classes than train, also numbered from 0."""
+    """A set that has a name. `renumbered`: test has other classes than train, also numbered from 0. `derived`: made of
+    other sets, or drawn, by `mnemon.data.derived`."""
 
     about: str
     source: str
@@ -36,6 +37,7 @@ class Entry:
     classes: int | str
     embedded: Callable[[str], tuple[Tensor, Tensor | None]] | None = None
     renumbered: bool = False
+    derived: bool = False
 
 
 def _glyphs(split: str) -> tuple[Tensor, Tensor]:
@@ -132,6 +134,41 @@ CATALOG: dict[str, Entry] = {
         (3, 64, 64),
         "none",
     ),
+    "omniglot1200": Entry(
+        "Omniglot by characters: 1,200 and their quarter turns to train, 323 validation, 100 test",
+        "made of omniglot; Edwards and Storkey 2017",
+        (1, 28, 28),
+        "4,800 train, 323 valid, 100 test",
+        renumbered=True,
+        derived=True,
+    ),
+    "families": Entry(
+        "one-dimensional data sets of four families, 200 numbers each: 10,000 train, 1,000 test",
+        "drawn; thesis, 5.3.1",
+        (1, 1, 1),
+        "one class a data set",
+        renumbered=True,
+        derived=True,
+    ),
+    "black_white_mnist": Entry(
+        "MNIST, also white on black: factors digit and background", "made of mnist", (1, 28, 28), 10, derived=True
+    ),
+    "black_white_digits": Entry(
+        "digits, also white on black: factors digit and background", "made of digits", (1, 28, 28), 10, derived=True
+    ),
+    "rotated_mnist": Entry(
+        "MNIST at 2 of 8 angles each: factors digit and angle", "made of mnist", (1, 28, 28), 10, derived=True
+    ),
+    "rotated_digits": Entry(
+        "digits at 2 of 8 angles each: factors digit and angle", "made of digits", (1, 28, 28), 10, derived=True
+    ),
+    "glyph_factors": Entry(
+        "24 characters in 6 typefaces at 5 slants: three factors",
+        "rendered from matplotlib's fonts, free licences",
+        (1, 28, 28),
+        24,
+        derived=True,
+    ),
 }
 
 
@@ -182,8 +219,13 @@ def describe(root: str | Path | None = None) -> list[dict[str, Any]]:
     records = []
     for name, entry in CATALOG.items():
         found = [file for split in ("train", "test") for file in _places(name, split, root) if file.exists()]
-        if entry.embedded:
+        source = derived.SOURCES.get(name)
+        if entry.embedded or (entry.derived and source is None):
             here, where = "embedded", "nothing to fetch"
+        elif source is not None:
+            found = [file for split in ("train", "test") for file in _places(source, split, root) if file.exists()]
+            here = "found" if found else "missing"
+            where = f"made of {source}" if found else _remedy(source, "train", root)
         elif found:
             here, where = "found", str(found[0].parent if found[0].suffix == ".npz" else found[0])
         else:
@@ -198,6 +240,8 @@ def _named(name: str, split: str, root: Path, download: bool) -> ImageSet:
     if split == "all":
         parts = [_named(name, part, root, download) for part in ("train", "test")]
         return _together(parts, apart=entry.renumbered)
+    if entry.derived:
+        return derived.make(name, split, lambda other, part: _named(other, part, root, download))
     if entry.embedded:
         if split == "valid":
             raise ValueError(f"load: {name} has no split 'valid'; take train and split some off: data.split_off(0.1)")
@@ -294,7 +338,9 @@ def _together(parts: list[ImageSet], apart: bool = False) -> ImageSet:
         raise ValueError(f"load: train has images {first.image_shape}, test {second.image_shape}; expected one shape")
     labels = _joined(first.labels, second.labels, apart)
     groups = _joined(first.groups, second.groups, apart)
-    return ImageSet(torch.cat([first.images, second.images]), labels, first.name, "all", groups)
+    factors = _joined(first.factors, second.factors, False)
+    images = torch.cat([first.images, second.images])
+    return ImageSet(images, labels, first.name, "all", groups, factors, first.factor_names)
 
 
 def _joined(first: Tensor | None, second: Tensor | None, apart: bool) -> Tensor | None:

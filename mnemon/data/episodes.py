@@ -29,13 +29,15 @@ class EpisodeBatches:
 
     Shapes: index int64 (num_batches, B, T); mask bool likewise, True = present, or None if all are. Where the mask
     is False the index repeats the episode's first item, so that it can always be used. written int64
-    (num_batches, B, W), scored (num_batches, B, Q)
+    (num_batches, B, W), scored (num_batches, B, Q), constant bool (num_batches, B, F): the factors that are the same in
+    all items of an episode
     """
 
     index: Tensor
     mask: Tensor | None = None
     written: Tensor | None = None
     scored: Tensor | None = None
+    constant: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -45,12 +47,13 @@ class EpisodeBatches:
         return self.index[batch], None if self.mask is None else self.mask[batch]
 
     def roles(self, batch: int) -> Roles:
-        """Which items of a batch are written, and which are scored."""
-        return Roles(*(None if places is None else places[batch] for places in (self.written, self.scored)))
+        """Which items of a batch are written, which are scored, and which factors are constant."""
+        parts = (self.written, self.scored, self.constant)
+        return Roles(*(None if part is None else part[batch] for part in parts))
 
     def first(self, number: int | None) -> EpisodeBatches:
         """The first batches; all when None."""
-        parts = (self.index, self.mask, self.written, self.scored)
+        parts = (self.index, self.mask, self.written, self.scored, self.constant)
         return EpisodeBatches(*(None if part is None else part[:number] for part in parts))  # type: ignore[arg-type]
 
 
@@ -189,6 +192,45 @@ class ClassEpisodes:
         table = _classes_of(data, "ClassEpisodes")
         chosen = _draw_classes(table, self.num_classes, self.per_class, batches * self.batch_size, generator)
         items = table.items(chosen, draw_distinct(table.counts[chosen], self.per_class, generator))
+        return EpisodeBatches(items.view(batches, self.batch_size, self.episode_length))
+
+
+@dataclass(frozen=True)
+class SetEpisodes:
+    """Every class is a data set and makes one episode an epoch, of `episode_length` different items of it.
+
+    Classes with fewer items are left out, and so are those that do not fill a batch.
+    """
+
+    episode_length: int
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        check_size("episode_length", self.episode_length)
+        check_size("batch_size", self.batch_size)
+
+    def num_batches(self, data: ImageSet) -> int:
+        return self._batches(int((_classes_of(data, "SetEpisodes").counts >= self.episode_length).sum()))
+
+    def _batches(self, enough: int) -> int:
+        if enough < self.batch_size:
+            raise ValueError(
+                f"episodes: expected at least batch_size = {self.batch_size} sets of {self.episode_length} items, got "
+                f"{enough}; take smaller batches or shorter episodes"
+            )
+        return enough // self.batch_size
+
+    def epoch(self, data: ImageSet, *, seed: int, epoch: int) -> EpisodeBatches:
+        table = _classes_of(data, "SetEpisodes")
+        enough = (table.counts >= self.episode_length).nonzero().squeeze(-1)
+        batches = self._batches(len(enough))
+        generator = stream(seed, epoch, EPISODES)
+        chosen = enough[torch.randperm(len(enough), generator=generator)[: batches * self.batch_size]]
+        if bool((table.counts[chosen] == self.episode_length).all()):  # the whole set, and its order is nothing
+            places = torch.arange(self.episode_length).expand(len(chosen), -1)
+        else:
+            places = draw_distinct(table.counts[chosen], self.episode_length, generator)
+        items = table.items(chosen[:, None], places[:, None])
         return EpisodeBatches(items.view(batches, self.batch_size, self.episode_length))
 
 

@@ -29,7 +29,10 @@ ImageShape = tuple[int, int, int]
 class ImageSet:
     """Images with their class numbers, if they have any, and the groups of their classes (alphabets), likewise.
 
-    Shapes: images uint8 (N, C, H, W), labels and groups int64 (N) or None
+    A vector of D numbers is an image of D channels and one pixel, as float32. `factors` says of what each image was
+    made (digit, background), one column for each of `factor_names`.
+
+    Shapes: images uint8 (N, C, H, W) or float32 (N, D, 1, 1), labels and groups int64 (N) or None, factors (N, F)
     """
 
     images: Tensor
@@ -37,9 +40,12 @@ class ImageSet:
     name: str = "images"
     split: str = "train"
     groups: Tensor | None = None
+    factors: Tensor | None = None
+    factor_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.images.dtype != torch.uint8 or self.images.ndim != 4 or not self.images.numel():
+        vectors = self.images.dtype == torch.float32 and self.images.shape[2:] == (1, 1)
+        if not (self.images.dtype == torch.uint8 or vectors) or self.images.ndim != 4 or not self.images.numel():
             raise ValueError(
                 f"ImageSet: expected uint8 images (N, C, H, W) with N >= 1, got {self.images.dtype} "
                 f"{tuple(self.images.shape)}; from_dataset converts other images"
@@ -50,6 +56,12 @@ class ImageSet:
                     f"ImageSet: expected int64 {what} ({len(self.images)},), one per image, got {given.dtype} "
                     f"{tuple(given.shape)}"
                 )
+        expected = (len(self.images), len(self.factor_names))
+        if self.factors is not None and (self.factors.dtype != torch.int64 or self.factors.shape != expected):
+            raise ValueError(
+                f"ImageSet: expected int64 factors {expected}, a column for each of factor_names, got "
+                f"{self.factors.dtype} {tuple(self.factors.shape)}"
+            )
 
     def __len__(self) -> int:
         return len(self.images)
@@ -76,14 +88,19 @@ class ImageSet:
         return 0 if self.groups is None else self.groups.unique().numel()
 
     def to(self, device: str | torch.device) -> ImageSet:
-        labels, groups = (None if each is None else each.to(device) for each in (self.labels, self.groups))
-        return dataclasses.replace(self, images=self.images.to(device), labels=labels, groups=groups)
+        return self._map(lambda tensor: tensor.to(device))
 
     def subset(self, index: Tensor | Sequence[int]) -> ImageSet:
         """The images at `index`, in that order."""
         index = torch.as_tensor(index, device=self.images.device)
-        labels, groups = (None if each is None else each[index] for each in (self.labels, self.groups))
-        return dataclasses.replace(self, images=self.images[index], labels=labels, groups=groups)
+        return self._map(lambda tensor: tensor[index])
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> ImageSet:
+        """The same change to the images and to all that is known of them."""
+        known = (self.labels, self.groups, self.factors)
+        labels, groups, factors = (None if tensor is None else change(tensor) for tensor in known)
+        images = change(self.images)
+        return dataclasses.replace(self, images=images, labels=labels, groups=groups, factors=factors)
 
     def split_off(self, fraction: float, seed: int = 0) -> tuple[ImageSet, ImageSet]:
         """Two random parts without a common image, `(rest, part)`; `fraction` of the images go to the part.

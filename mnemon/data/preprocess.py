@@ -58,11 +58,14 @@ class Preprocessing:
         return data
 
     def __call__(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The part done per batch: uint8 to float32 in [0, 1].
+        """The part done per batch: uint8 to float32 in [0, 1]; vectors stay as they are.
 
         Pixels of 0 and 255 become exactly 0 and 1 under every binarisation, so fixed data stay fixed. "fixed"
         itself only scales: give it what `fix` returned. Shapes: (*, C, H, W) -> (*, C, H, W)
         """
+        vectors = images.dtype == torch.float32 and images.shape[-2:] == (1, 1)
+        if vectors and self.binarise == "none" and not self.dequantise:
+            return images  # vectors: their numbers are what they are
         if images.dtype != torch.uint8:
             raise ValueError(f"preprocessing: expected uint8 images, got {images.dtype}; give it the stored pixels")
         if self.binarise == "static":

@@ -65,3 +65,52 @@ def linear_gaussian_episode(
         slot_mean=torch.from_numpy(slot_mean),
         noise_var=noise_var,
     )
+
+
+FAMILIES = ("mixture", "laplace", "exponential", "reverse exponential")
+SET_SIZE = 200
+HALF_GAP = 0.9
+"""The two Gaussians of a standardised mixture lie at -0.9 and 0.9, so each has a deviation of sqrt(1 - 0.81) = 0.436:
+they are 4.1 of these apart, with little between them. The thesis does not say how far apart its own are."""
+
+
+@dataclass(frozen=True, eq=False)
+class FamilySets(Record):
+    """One-dimensional data sets, each of one family, with the moments of the distribution it was drawn from.
+
+    Shapes: values (S, N), family int64 (S), mean and variance (S)
+    """
+
+    values: Tensor
+    family: Tensor
+    mean: Tensor
+    variance: Tensor
+
+
+def family_sets(num_sets: int, set_size: int = SET_SIZE, *, seed: int = 0) -> FamilySets:
+    """Mixtures of two Gaussians, Laplace, exponential and reversed exponential distributions, in float32.
+
+    The family is uniform, the mean in [-1, 1] and the variance in [0.5, 2]. Thesis, 5.3.1
+    """
+    check_size("num_sets", num_sets)
+    check_size("set_size", set_size)
+    draws = np.random.default_rng(seed)
+    family = draws.integers(len(FAMILIES), size=num_sets)
+    mean, variance = draws.uniform(-1, 1, num_sets), draws.uniform(0.5, 2, num_sets)
+    shape = (num_sets, set_size)
+    side, within = np.where(draws.random(shape) < 0.5, -HALF_GAP, HALF_GAP), np.sqrt(1 - HALF_GAP**2)
+    exponential = draws.exponential(1.0, shape) - 1
+    standard = np.stack([
+        side + within * draws.standard_normal(shape),
+        draws.laplace(0, np.sqrt(0.5), shape),
+        exponential,
+        -exponential,
+    ])  # fmt: skip
+    chosen = standard[family, np.arange(num_sets)]
+    values = mean[:, None] + np.sqrt(variance)[:, None] * chosen
+    return FamilySets(
+        values=torch.from_numpy(values.astype(np.float32)),
+        family=torch.from_numpy(family.astype(np.int64)),
+        mean=torch.from_numpy(mean),
+        variance=torch.from_numpy(variance),
+    )

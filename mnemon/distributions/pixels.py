@@ -97,6 +97,37 @@ class GaussianPixels:
 
 
 @dataclass(frozen=True)
+class NormalValues:
+    """Independent Gaussians on unbounded numbers, for vectors: outputs are means and log standard deviations.
+
+    Vectors are images of one pixel, so the outputs are (*B, 2D, 1, 1).
+    """
+
+    is_density: bool = False  # not one on [0, 1): bits per dimension would mean nothing
+    least_log_std: float = -5.0
+
+    def num_outputs(self, channels: int) -> int:
+        return 2 * channels
+
+    def _moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = outputs.chunk(2, dim=-3)
+        return mean, log_std.clamp(self.least_log_std, 5.0)
+
+    def log_prob(self, outputs: Tensor, x: Tensor) -> Tensor:
+        """Shapes: (*B, 2D, 1, 1), (*B, D, 1, 1) -> (*B)"""
+        mean, log_std = self._moments(outputs)
+        return _sum_pixels(-0.5 * (((x - mean) / log_std.exp()).square() + LOG_2PI) - log_std)
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        return self._moments(outputs)[0]
+
+    def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        mean, log_std = self._moments(outputs)
+        noise = torch.randn(mean.shape, dtype=mean.dtype, device=mean.device, generator=generator)
+        return mean + log_std.exp() * noise
+
+
+@dataclass(frozen=True)
 class LogisticMixturePixels:
     """Mixture of logistics discretised to `levels` grey values x = k / (levels - 1), each channel on its own.
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from mnemon.data.episodes import EpisodeSampler
 from mnemon.distributions.pixels import BernoulliPixels, bits_per_dim
 from mnemon.evaluation import results
 from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, prior_bounds, scored_groups
@@ -19,6 +21,7 @@ from mnemon.memories.tree import MAX_SEQUENCES
 from mnemon.models import AddressingModel, MemoryVAE
 from mnemon.models.codec_model import CodecModel
 from mnemon.training.config import Config
+from mnemon.training.data import sampler
 
 SIZES = ((64, 10), (640, 100), (1280, 150))
 """Episode length and clusters at which mixture and tree memories are resized (VBM, 4.4.3)."""
@@ -39,6 +42,8 @@ class Evaluation:
     num_samples: int = 16
     num_episodes: int = 200
     """Importance samples and episodes of the parts that can be asked for any number."""
+    root: Path | None = None
+    """Where the data are, for parts that also need training images."""
 
     @classmethod
     def of(
@@ -52,6 +57,7 @@ class Evaluation:
         seed: int = 0,
         num_samples: int = 16,
         num_episodes: int = 200,
+        root: Path | None = None,
     ) -> Evaluation:
         data = config.data
         binarisation = {"none": "dequantised" if data.dequantise else None, "static": f"pixel > {data.threshold}"}
@@ -67,7 +73,7 @@ class Evaluation:
             "command": command,
             "commit": results.current_commit(),
         }
-        return cls(model, config, test, common, seed, num_samples, num_episodes)
+        return cls(model, config, test, common, seed, num_samples, num_episodes, root)
 
     @property
     def length(self) -> int:
@@ -83,6 +89,15 @@ class Evaluation:
         """The same, whose records say with which samples and episodes a part was asked for."""
         options = f"--part {part} --samples {self.num_samples} --episodes {self.num_episodes}"
         return replace(self, common={**self.common, "command": f"{self.common['command']} {options}"})
+
+    @property
+    def sets_sampler(self) -> EpisodeSampler | None:
+        """How test images become data sets, where the run's episodes are such; otherwise any images stand together."""
+        data = self.config.data
+        if data.episodes not in ("sets", "factors"):
+            return None
+        batch = min(data.batch_size, len(self.test.data) // data.episode_length)
+        return sampler(replace(data, batch_size=max(1, batch)))
 
     def floats(self, length: int | None = None, **write: Any) -> int:
         """Floats of one episode's memory, or of a learned one."""
@@ -101,7 +116,13 @@ class Evaluation:
 
 def bounds(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     """Joint and conditional bound of written frames, and bits per dimension."""
-    found = episode_bounds(evaluation.model, evaluation.test, episode_length=evaluation.length, seed=evaluation.seed)
+    found = episode_bounds(
+        evaluation.model,
+        evaluation.test,
+        episode_length=evaluation.length,
+        seed=evaluation.seed,
+        sampler=evaluation.sets_sampler,
+    )
     experiment = evaluation.config.name
     for kind in ("joint", "conditional"):
         if kind not in found:  # a memory without a posterior
@@ -113,8 +134,8 @@ def bounds(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
         yield evaluation.record(
             found[kind], "bound", "nats/frame", bound=kind, scored="written", num_samples=1, note=note, **extra
         )
-    for name in ("reconstruction", "code_kl", "address_kl", "memory_kl"):
-        if name in found:
+    for name in ("reconstruction", "code_kl", "address_kl", "memory_kl", "choice_kl"):
+        if name in found and not (name == "choice_kl" and found[name].value == 0):
             yield evaluation.record(found[name], name, "nats/frame", scored="written", num_samples=1)
     for kind in ("joint", "conditional"):
         bits = None if kind not in found else in_bits(evaluation.model, found[kind])

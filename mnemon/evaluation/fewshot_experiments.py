@@ -23,6 +23,7 @@ from mnemon.evaluation.fewshot_bounds import class_bounds, fitting, kl_breakdown
 from mnemon.evaluation.likelihood import Estimate
 from mnemon.evaluation.papers import paper_accuracy, paper_cell
 from mnemon.models import MemoryVAE
+from mnemon.models.statistician import Statistician
 
 WAYS_AND_SHOTS = ((5, 1), (5, 5), (20, 1), (20, 5))
 DISTRACTOR_EXAMPLES = 4
@@ -102,7 +103,8 @@ def classification(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
         }
         for scorer in scorers_of(evaluation.model):
             score = partial(_model_scores, evaluation, scorer)
-            memories = (ways, shots) if scorer == LIKELIHOOD else (1, ways * shots)
+            one_each = scorer == LIKELIHOOD or isinstance(evaluation.model, Statistician)
+            memories = (ways, shots) if one_each else (1, ways * shots)
             floats = memories[0] * evaluation.floats(memories[1])
             paper = paper_accuracy(evaluation.config.model.kind, data.name, scorer, ways, shots)
             yield evaluation.record(

@@ -13,7 +13,7 @@ from torch import Tensor
 from mnemon import objectives
 from mnemon.core.protocol import MemoryModel
 from mnemon.core.random import stream
-from mnemon.data.episodes import IidEpisodes, novelty_episodes
+from mnemon.data.episodes import EpisodeSampler, IidEpisodes, novelty_episodes
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
 from mnemon.training.objective import per_frame_of_each
@@ -58,10 +58,13 @@ class TestSet:
         """Shapes: (*B, T) -> (*B, T, *X)"""
         return self.preprocessing(self.data.images[index.to(self.device)], generator)
 
-    def batches(self, episode_length: int, batch_size: int, seed: int) -> Iterator[tuple[Tensor, torch.Generator]]:
-        """Every image once, in random episodes; incomplete batches are dropped."""
+    def batches(
+        self, episode_length: int, batch_size: int, seed: int, sampler: EpisodeSampler | None = None
+    ) -> Iterator[tuple[Tensor, torch.Generator]]:
+        """Every image once, in random episodes, or the first epoch of a sampler; incomplete batches are dropped."""
         batch_size = max(1, min(batch_size, len(self.data) // episode_length))
-        index = IidEpisodes(episode_length, batch_size).epoch(self.data, seed=seed, epoch=0).index
+        sampler = IidEpisodes(episode_length, batch_size) if sampler is None else sampler
+        index = sampler.epoch(self.data, seed=seed, epoch=0).index
         for i, part in enumerate(index):
             generator = stream(seed, BOUNDS, i, device=str(self.device))
             yield self.draw(part, generator), generator
@@ -87,20 +90,28 @@ def importance_bound(
 
 @torch.no_grad()
 def episode_bounds(
-    model: MemoryModel, test: TestSet, *, episode_length: int, batch_size: int = 16, seed: int = 0, **write: Any
+    model: MemoryModel,
+    test: TestSet,
+    *,
+    episode_length: int,
+    batch_size: int = 16,
+    seed: int = 0,
+    sampler: EpisodeSampler | None = None,
+    **write: Any,
 ) -> dict[str, Estimate]:
-    """Joint and conditional bound and the four terms, nats per frame, over all test images in i.i.d. episodes.
+    """Joint and conditional bound and their terms, nats per frame, over all test images in i.i.d. episodes, or in those
+    of a sampler.
 
     Without "joint" and "memory_kl" for a memory that has no posterior of its own.
     """
     found: dict[str, list[Tensor]] = {}
-    for x, generator in test.batches(episode_length, batch_size, seed):
+    for x, generator in test.batches(episode_length, batch_size, seed, sampler):
         terms = model.terms(x, generator=generator, **write)
         parts = per_frame_of_each(terms)
         if terms.memory_kl is None:
             del parts["memory_kl"]
         else:
-            parts["joint"] = parts["conditional"] - parts["memory_kl"]
+            parts["joint"] = parts["conditional"] - parts["memory_kl"] - parts["choice_kl"]
         for name, values in parts.items():
             found.setdefault(name, []).append(values.cpu())
     return {name: Estimate.of(torch.cat(values)) for name, values in found.items()}

@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mnemon.core.protocol import MemoryModel
-from mnemon.evaluation import capacity, denoising, experiments, fewshot_experiments, memory_use
+from mnemon.evaluation import (
+    capacity,
+    context_space,
+    denoising,
+    experiments,
+    factor_sets,
+    fewshot_experiments,
+    memory_use,
+)
 from mnemon.evaluation.experiments import Evaluation
 from mnemon.models.recall_model import RecallModel
 
@@ -23,8 +31,12 @@ PARTS: dict[str, Callable[[Evaluation], Iterable[dict[str, Any]]]] = {
     "denoise": denoising.denoise,
     "shared-noise": memory_use.shared_noise,
     "capacity": capacity.capacity,
+    "contexts": context_space.context_space,
+    "factors": factor_sets.factor_sets,
 }
-ON_REQUEST = ("prior", "fewshot", "classification", "lengths", "denoise", "shared-noise", "capacity")
+ON_REQUEST = (
+    "prior", "fewshot", "classification", "lengths", "denoise", "shared-noise", "capacity", "contexts", "factors",
+)  # fmt: skip
 """Parts that take long with the papers' numbers of samples, or that not every model has: where they are asked for."""
 WITHOUT_LIKELIHOOD = ("recall", "capacity")
 """What a model without a likelihood is measured by."""

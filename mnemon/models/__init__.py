@@ -1,7 +1,9 @@
 """Deep generative memories: an encoder, a memory and a decoder."""
 
 from mnemon.models.addressing import AddressingModel
+from mnemon.models.context_aware import ContextAwareLearner, ContextsState
 from mnemon.models.energy import EnergyModel
+from mnemon.models.full_statistician import FullStatistician
 from mnemon.models.hopfield import HopfieldModel, ModernHopfieldModel, SlotMemory
 from mnemon.models.kanerva_machine import KanervaMachine
 from mnemon.models.kanerva_pp import KanervaPlusPlus
@@ -16,9 +18,12 @@ from mnemon.models.vae import VAE, CountState
 __all__ = [
     "VAE",
     "AddressingModel",
+    "ContextAwareLearner",
     "ContextState",
+    "ContextsState",
     "CountState",
     "EnergyModel",
+    "FullStatistician",
     "HopfieldModel",
     "KanervaMachine",
     "KanervaPlusPlus",

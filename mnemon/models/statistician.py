@@ -1,14 +1,15 @@
 """The neural statistician: an episode is summed up in one Gaussian vector, its context.
 
-    c ~ N(0, I),  z_t | c ~ N(mu(c), std(c)^2),  x_t ~ p(x | z_t);  q(c | X) from pooled encodings, q(z_t | x_t, c)
+    c ~ N(0, I),  z_t | c,  x_t ~ p(x | z_t);  q(c | X) from pooled encodings, q(z_t | x_t, c)
 
-The basic model of Edwards and Storkey (2017) as the VBM paper ran it (section 4.3, appendix F.1).
+`Statistician` is what the basic model (here) and the full one (`full_statistician`) share.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from mnemon.memories.frames import Frames
 from mnemon.models.codec_model import CodeModel, full_precision, log_normal
 from mnemon.nets.codec import Codec
 from mnemon.nets.conv import GaussianHead
+from mnemon.nets.sets import MeanPooling, Pooling
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,36 +38,59 @@ class ContextState(State):
     count: Tensor = field(metadata=rank(0))
 
 
-class NeuralStatistician(CodeModel):
-    """The basic neural statistician.
+class Inferred(NamedTuple):
+    """Codes drawn from q(z | x, c): what the decoder takes, KL(q(z | x, c) || p(z | c)), log p(z | c) / q(z | x, c).
 
-    codec        made with head=False: q(z | x, c) is this model's own
-    context_dim  size of the context c
-    hidden       width of the pooled statistic; that of the encodings when None
-
-    Differs from paper: its rule for widths (twice the size of what a net parametrises) would give the layers
-    before the context 12,800 units; they have `hidden`.
+    Shapes: code (*B, T, C), kl and log_ratio (*B, T)
     """
 
-    def __init__(self, codec: Codec, context_dim: int = 6400, hidden: int | None = None) -> None:
+    code: Tensor
+    kl: Tensor
+    log_ratio: Tensor
+
+
+class Statistician(CodeModel):
+    """Contexts: how they are written, drawn and compared. A subclass says what lies between a context and an item.
+
+    statistic, pooling, context  the statistic network: before the pooling, the pooling, and after it
+    """
+
+    class_scorers = ("context_kl", "context_kl_reversed")
+    """Few-shot classification by -KL(q(c | class) || q(c | query)), and by the KL the other way round."""
+    statistic: nn.Module
+    pooling: Pooling
+    context: nn.Module
+
+    def __init__(self, codec: Codec, context_dim: int, pooled_dim: int) -> None:
         super().__init__(codec)
         check_size("context_dim", context_dim)
+        check_size("hidden", pooled_dim)
         if codec.head is not None or codec.encoding_dim is None:
             raise ValueError(
-                "NeuralStatistician: expected a codec without head, of known encoding_dim, got another; make it with "
-                "head=None (Codec.convolutional: head=False) and encoding_dim="
+                f"{type(self).__name__}: expected a codec without head, of known encoding_dim, got another; make it "
+                "with head=None (Codec.convolutional: head=False) and encoding_dim="
             )
-        width, code_dim = codec.encoding_dim, codec.code_dim
-        pooled = width if hidden is None else hidden
-        check_size("hidden", pooled)
-        self.context_dim, self.pooled_dim = context_dim, pooled
-        self.statistic = nn.Sequential(nn.Linear(width, pooled), nn.ReLU(), nn.Linear(pooled, pooled))
-        self.context = nn.Sequential(nn.ReLU(), nn.Linear(pooled, 2 * context_dim))
-        self.code_prior = GaussianHead(context_dim, code_dim, improved=False)
-        # the first layer of an MLP on [e(x), c], in two parts: c is wide, and often the same for all items
-        self.from_encoding = nn.Linear(width, 2 * code_dim)
-        self.from_context = nn.Linear(context_dim, 2 * code_dim, bias=False)
-        self.to_code = nn.Sequential(nn.ReLU(), nn.Linear(2 * code_dim, 2 * code_dim))
+        self.context_dim, self.pooled_dim = context_dim, pooled_dim
+
+    # -- what a subclass says ----------------------------------------------------------------------
+
+    @abstractmethod
+    def _infer(self, encodings: Tensor, c: Tensor, generator: torch.Generator | None) -> Inferred:
+        """One draw from q(z | x, c). Shapes: encodings (*B, T, width), c (*B, T or 1, D)"""
+
+    @abstractmethod
+    def _posterior_mean(self, encodings: Tensor, c: Tensor) -> Tensor:
+        """What the decoder takes for the most likely z. Shapes: as `_infer` -> (*B, T, C)"""
+
+    @abstractmethod
+    def _draw_prior(self, c: Tensor, generator: torch.Generator | None) -> Tensor:
+        """What the decoder takes for z drawn from p(z | c). Shapes: (*B, n, D) -> (*B, n, C)"""
+
+    @abstractmethod
+    def _prior_mean(self, c: Tensor) -> Tensor:
+        """What the decoder takes for the most likely z before an item is seen. Shapes: (*B, D) -> (*B, C)"""
+
+    # -- writing -----------------------------------------------------------------------------------
 
     def write(
         self,
@@ -80,11 +105,16 @@ class NeuralStatistician(CodeModel):
         """q(c | X) in one pass; there are no sweeps for `num_steps` to count.
 
         A weighted mean is a sum and a count, both additive: writing on from `prior` gives exactly the state of
-        writing both episodes at once.
+        writing both episodes at once. Other poolings refuse a prior.
         """
         self.codec.check("write", x)
         if prior is not None:
             self._check_state("write: prior", prior)
+            if not self.pooling.additive:
+                raise ValueError(
+                    f"write: expected no prior, since {type(self.pooling).__name__} needs all items at once; write "
+                    "them together, or use a model with pooling mean"
+                )
         return self._pool("write", self.codec.encodings(self._present(x, mask)), prior, mask, weights)
 
     def prior_state(self, batch_shape: tuple[int, ...] = ()) -> ContextState:
@@ -108,12 +138,11 @@ class NeuralStatistician(CodeModel):
         state = self._pool("terms", encodings, None, self._subset(mask, write_mask), None)
         q_c = DiagonalGaussian(state.mean, state.std)
         c = q_c.rsample(generator=generator)[..., None, :]
-        q_z = self._posterior(encodings, c)
-        code_kl = q_z.kl(self._code_prior(c))
         memory_kl = q_c.kl(DiagonalGaussian(torch.zeros_like(state.mean), torch.ones_like(state.std)))
-        reconstruction = self.codec.log_prob(q_z.rsample(generator=generator), x)
-        counts = None if mask is None else mask.to(code_kl.dtype)
-        return Terms(reconstruction, code_kl, torch.zeros_like(code_kl), memory_kl, counts), state
+        found = self._infer(encodings, c, generator)
+        reconstruction = self.codec.log_prob(found.code, x)
+        counts = None if mask is None else mask.to(found.kl.dtype)
+        return Terms(reconstruction, found.kl, torch.zeros_like(found.kl), memory_kl, counts), state
 
     def _pool(
         self,
@@ -123,30 +152,20 @@ class NeuralStatistician(CodeModel):
         mask: Tensor | None,
         weights: Tensor | None,
     ) -> ContextState:
-        """Mean of the statistic over items, a nonlinearity, a linear layer. VBM, 4.3.
+        """The statistic network: its first half on each item, the pooling, its second half.
 
         Shapes: encodings (*B, T, width)
         """
         statistic = full_precision(self.statistic(encodings))
         frames = Frames.gather(where, statistic, self.pooled_dim, mask, weights)
-        total, count = frames.count(frames.mean).sum(-2), frames.total
+        pooled, count = full_precision(self.pooling(frames.mean, frames.counts)), frames.total
         if prior is not None:
-            total, count = total + prior.count[..., None] * prior.pooled, count + prior.count
-        pooled = total / count[..., None]
-        mean, std = _moments(self.context(pooled))
-        return ContextState(mean, std, pooled, count)
+            total = count[..., None] * pooled + prior.count[..., None] * prior.pooled
+            count = count + prior.count
+            pooled = total / count[..., None]
+        return ContextState(*moments(self.context(pooled)), pooled, count)
 
-    def _code_prior(self, c: Tensor) -> DiagonalGaussian:
-        """p(z | c). Shapes: (..., D) -> (..., C)"""
-        mean, std = self.code_prior(c)
-        return DiagonalGaussian(full_precision(mean), full_precision(std))
-
-    def _posterior(self, encodings: Tensor, c: Tensor) -> DiagonalGaussian:
-        """q(z | x, c). Shapes: encodings (*B, T, width), c (*B, T or 1, D) -> (*B, T, C)"""
-        mean, std = _moments(self.to_code(self.from_encoding(encodings) + self.from_context(c)))
-        if self.codec.code_var is not None:
-            std = torch.full_like(mean, self.codec.code_var**0.5)
-        return DiagonalGaussian(mean, std)
+    # -- reading and generating --------------------------------------------------------------------
 
     def _draw_contexts(self, state: ContextState, n: int, generator: torch.Generator | None) -> Tensor:
         """n contexts of each episode. Shapes: -> (*B, n, D)"""
@@ -160,24 +179,44 @@ class NeuralStatistician(CodeModel):
     def _recall_codes(self, state: ContextState, cue: Tensor, generator: torch.Generator | None) -> Tensor:
         encodings = self.codec.encodings(cue)
         if generator is None:
-            return self._posterior(encodings, state.mean[..., None, :]).mean
-        c = self._draw_contexts(state, encodings.shape[-2], generator)
-        return self._posterior(encodings, c).rsample(generator=generator)
+            return self._posterior_mean(encodings, state.mean[..., None, :])
+        return self._infer(encodings, self._draw_contexts(state, encodings.shape[-2], generator), generator).code
 
     def _sample_codes(self, state: ContextState, n: int, generator: torch.Generator | None) -> Tensor:
-        return self._code_prior(self._draw_contexts(state, n, generator)).rsample(generator=generator)
+        return self._draw_prior(self._draw_contexts(state, n, generator), generator)
 
     def _mean_code(self, state: ContextState) -> Tensor:
-        return self._code_prior(state.mean).mean
+        return self._prior_mean(state.mean)
 
     def _log_weight(self, state: ContextState, x: Tensor, generator: torch.Generator | None) -> Tensor:
         """A context of its own for every item: each is scored under the integral over c."""
         encodings = self.codec.encodings(x)
         c = self._draw_contexts(state, encodings.shape[-2], generator)
-        p_z, q_z = self._code_prior(c), self._posterior(encodings, c)
-        z = q_z.rsample(generator=generator)
-        log_ratio = log_normal(z, p_z.mean, p_z.std.square()) - log_normal(z, q_z.mean, q_z.std.square())
-        return self.codec.log_prob(z, x) + log_ratio
+        found = self._infer(encodings, c, generator)
+        return self.codec.log_prob(found.code, x) + found.log_ratio
+
+    # -- classification ----------------------------------------------------------------------------
+
+    def class_log_scores(
+        self,
+        support: Tensor,
+        queries: Tensor,
+        *,
+        scorer: str = "context_kl",
+        num_samples: int = 1,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Minus the KL between the context of a class and that of the query alone; nothing is drawn.
+
+        Shapes: support (*B, W, S, *X), queries (*B, Q, *X) -> (*B, Q, W). Edwards and Storkey, 4.3
+        """
+        if scorer not in self.class_scorers:
+            raise ValueError(f"class_log_scores: expected one of {', '.join(self.class_scorers)}, got {scorer!r}")
+        classes = self.write(support)
+        alone = self.write(queries.unsqueeze(queries.ndim - len(self.codec.image_shape)))
+        p = DiagonalGaussian(classes.mean[..., None, :, :], classes.std[..., None, :, :])
+        q = DiagonalGaussian(alone.mean[..., :, None, :], alone.std[..., :, None, :])
+        return -p.kl(q) if scorer == "context_kl" else -q.kl(p)
 
     def _check_state(self, where: str, state: ContextState) -> None:
         if not isinstance(state, ContextState) or state.mean.shape[-1] != self.context_dim:
@@ -185,7 +224,60 @@ class NeuralStatistician(CodeModel):
             raise ValueError(f"{where}: expected a ContextState with mean (*B, {self.context_dim}), got {got}")
 
 
-def _moments(outputs: Tensor) -> tuple[Tensor, Tensor]:
+class NeuralStatistician(Statistician):
+    """The basic model of Edwards and Storkey (2017) as the VBM paper ran it (section 4.3, appendix F.1).
+
+    codec        made with head=False: q(z | x, c) is this model's own
+    context_dim  size of the context c
+    hidden       width of the pooled statistic; that of the encodings when None
+
+    Differs from paper: its rule for widths (twice the size of what a net parametrises) would give the layers
+    before the context 12,800 units; they have `hidden`.
+    """
+
+    def __init__(self, codec: Codec, context_dim: int = 6400, hidden: int | None = None) -> None:
+        pooled = codec.encoding_dim or 1 if hidden is None else hidden
+        super().__init__(codec, context_dim, pooled)
+        assert codec.encoding_dim is not None
+        width, code_dim = codec.encoding_dim, codec.code_dim
+        self.statistic = nn.Sequential(nn.Linear(width, pooled), nn.ReLU(), nn.Linear(pooled, pooled))
+        self.pooling = MeanPooling()
+        self.context = nn.Sequential(nn.ReLU(), nn.Linear(pooled, 2 * context_dim))
+        self.code_prior = GaussianHead(context_dim, code_dim, improved=False)
+        # the first layer of an MLP on [e(x), c], in two parts: c is wide, and often the same for all items
+        self.from_encoding = nn.Linear(width, 2 * code_dim)
+        self.from_context = nn.Linear(context_dim, 2 * code_dim, bias=False)
+        self.to_code = nn.Sequential(nn.ReLU(), nn.Linear(2 * code_dim, 2 * code_dim))
+
+    def _code_prior(self, c: Tensor) -> DiagonalGaussian:
+        """p(z | c). Shapes: (..., D) -> (..., C)"""
+        mean, std = self.code_prior(c)
+        return DiagonalGaussian(full_precision(mean), full_precision(std))
+
+    def _posterior(self, encodings: Tensor, c: Tensor) -> DiagonalGaussian:
+        """q(z | x, c). Shapes: encodings (*B, T, width), c (*B, T or 1, D) -> (*B, T, C)"""
+        mean, std = moments(self.to_code(self.from_encoding(encodings) + self.from_context(c)))
+        if self.codec.code_var is not None:
+            std = torch.full_like(mean, self.codec.code_var**0.5)
+        return DiagonalGaussian(mean, std)
+
+    def _infer(self, encodings: Tensor, c: Tensor, generator: torch.Generator | None) -> Inferred:
+        p_z, q_z = self._code_prior(c), self._posterior(encodings, c)
+        z = q_z.rsample(generator=generator)
+        log_ratio = log_normal(z, p_z.mean, p_z.std.square()) - log_normal(z, q_z.mean, q_z.std.square())
+        return Inferred(z, q_z.kl(p_z), log_ratio)
+
+    def _posterior_mean(self, encodings: Tensor, c: Tensor) -> Tensor:
+        return self._posterior(encodings, c).mean
+
+    def _draw_prior(self, c: Tensor, generator: torch.Generator | None) -> Tensor:
+        return self._code_prior(c).rsample(generator=generator)
+
+    def _prior_mean(self, c: Tensor) -> Tensor:
+        return self._code_prior(c).mean
+
+
+def moments(outputs: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation, one half each. Shapes: (..., 2 D) -> (..., D) both"""
     mean, log_std = full_precision(outputs).chunk(2, dim=-1)
     return mean, log_std.clamp(-8, 8).exp()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -9,17 +10,27 @@ import torch
 from torch import Tensor, nn
 
 from mnemon.core.episode import Codes
-from mnemon.distributions.pixels import BernoulliPixels, GaussianPixels, LogisticMixturePixels, PixelLikelihood
+from mnemon.distributions.pixels import (
+    BernoulliPixels,
+    GaussianPixels,
+    LogisticMixturePixels,
+    NormalValues,
+    PixelLikelihood,
+)
 from mnemon.nets.conv import ConvDecoder, ConvEncoder, GaussianHead
 from mnemon.nets.mlp import LinearHead, MLPDecoder, MLPEncoder
 from mnemon.nets.pyramid import PyramidDecoder, PyramidEncoder
+from mnemon.nets.residual import RESIDUAL_WIDTH, ResidualMLP
 
 LIKELIHOODS: dict[str, PixelLikelihood] = {
     "bernoulli": BernoulliPixels(),
     "gaussian": GaussianPixels(),
     "logistic_mixture": LogisticMixturePixels(),
+    "normal": NormalValues(),
 }
-Architecture = Literal["basic", "improved", "padded", "pyramid", "mlp"]
+Architecture = Literal["basic", "improved", "padded", "pyramid", "mlp", "residual"]
+RESIDUAL_UNITS = 4
+"""Units of a "residual" layer for each of `num_filters`."""
 BLOCK, CPU_BLOCK = 2048, 128
 """Images that go through a net at a time when it is only used. On a CPU few: memory for larger maps is fetched from the
 system anew for every layer, which takes longer than the layer."""
@@ -103,7 +114,8 @@ class Codec(ImageCodec):
         encoding_dim: int | None = None,
     ) -> Codec:
         """The VBM paper's nets, "basic" (F.1.1) or "improved" (F.2.1), or "padded": improved, but its encoder pads.
-        Or those of the VMA paper: "pyramid" (4.2), and "mlp" (4.1), whose layers have sizes of their own.
+        Or those of the VMA paper: "pyramid" (4.2), and "mlp" (4.1), whose layers have sizes of their own. Or the
+        fully connected ones of the thesis, "residual" (5.3.1), for vectors and small images.
 
         Encodings have size 2 code_dim by default; those of the VMA paper's nets are their last hidden layer or map.
         """
@@ -165,6 +177,10 @@ def _make_encoder(
     if architecture == "mlp":
         plain = MLPEncoder(image_shape, encoding_dim)
         return plain, plain.width
+    if architecture == "residual":
+        wide = RESIDUAL_WIDTH if encoding_dim is None else encoding_dim
+        hidden = RESIDUAL_UNITS * num_filters
+        return nn.Sequential(nn.Flatten(), ResidualMLP(math.prod(image_shape), wide, hidden=hidden)), wide
     width = 2 * code_dim if encoding_dim is None else encoding_dim
     improved, padding = architecture != "basic", int(architecture == "padded")
     return ConvEncoder(image_shape, width, num_filters=num_filters, improved=improved, padding=padding), width
@@ -183,4 +199,8 @@ def _make_decoder(
         return PyramidDecoder(image_shape, code_dim, num_outputs, num_filters=num_filters)
     if architecture == "mlp":
         return MLPDecoder(image_shape, code_dim, num_outputs)
+    if architecture == "residual":
+        shape = (num_outputs, *image_shape[1:])
+        net = ResidualMLP(code_dim, math.prod(shape), hidden=RESIDUAL_UNITS * num_filters)
+        return nn.Sequential(net, nn.Unflatten(1, shape))
     return ConvDecoder(image_shape, code_dim, num_outputs, num_filters=num_filters, improved=architecture != "basic")

@@ -12,9 +12,12 @@ from typing import Any, Literal
 
 from mnemon.memories.slots import Similarity
 from mnemon.nets.codec import Architecture
+from mnemon.nets.sets import PoolingKind
 from mnemon.objectives import EstimatorKind
 from mnemon.training.parsing import assign_setting, build_settings, read_value
 from mnemon.training.parsing import nearest as nearest
+
+Weighting = Literal["none", "thesis_5_14", "thesis_6_13", "thesis_6_14"]
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,18 @@ class DataConfig:
     validation: float = 0.1
     validation_groups: int | None = None
     """Hold out this many whole groups (alphabets) instead, for data that have groups."""
-    episodes: Literal["iid", "growing", "classes", "ragged", "few_shot", "recall"] = "iid"
+    validation_split: bool = False
+    """Take the data set's own validation split instead, for those that have one."""
+    classes: tuple[int, ...] | None = None
+    """Only these classes, in training and evaluation."""
+    episodes: Literal["iid", "growing", "classes", "ragged", "few_shot", "recall", "sets", "factors"] = "iid"
     """few_shot: of each class some images are written and `targets` others scored. recall: all are written, and
-    `targets` of them scored."""
+    `targets` of them scored. sets: each class is one data set, and comes once an epoch. factors: the images of an
+    episode have some of their factors in common, and differ in the others."""
+    constant: Literal["one", "any"] = "one"
+    """Of episodes of kind factors: exactly one factor is the same in all images, or any of them, also none or all."""
+    constant_shares: tuple[float, ...] = ()
+    """How often each factor is the constant one, relative to the others; equally often when absent."""
     episode_length: int = 64
     growth: int = 1
     """Epochs after which episodes of kind "growing" double, from one frame up to episode_length; validation has whole
@@ -72,7 +84,7 @@ class ModelConfig:
     kind: str = "vbm-mixture"
     image_shape: tuple[int, int, int] | None = None
     """(channels, height, width); taken from the data when absent."""
-    likelihood: Literal["bernoulli", "gaussian", "logistic_mixture"] = "bernoulli"
+    likelihood: Literal["bernoulli", "gaussian", "logistic_mixture", "normal"] = "bernoulli"
     architecture: Architecture = "improved"
     num_filters: int = 32
     code_dim: int = 64
@@ -91,6 +103,17 @@ class ModelConfig:
     cue_weight: float = 0.0
     context_dim: int | None = None
     hidden: int | None = None
+    layer_dim: int | None = None
+    """Size of each stochastic layer of a full statistician."""
+    num_layers: int | None = None
+    pooling: PoolingKind | None = None
+    num_contexts: int | None = None
+    constant: Literal["one", "any"] | None = None
+    """Whether exactly one context is constant in a data set, or any of them, also none or all."""
+    supervised: bool = False
+    """Training is told which contexts are constant (weak supervision)."""
+    contexts: Literal["thesis", "tied"] | None = None
+    """How contexts are inferred: see `mnemon.models.context_aware`."""
     autoencoder_weight: float | None = None
     trainable_prior: bool = False
     embedding_dim: int | None = None
@@ -176,6 +199,18 @@ class StageConfig:
     """Epochs without a better validation bound before the stage stops; 0: never."""
     kl_warmup: float = 0.0
     """Epochs over which the weight of the KL terms rises from 0 to 1: a memory is first filled, then made cheap."""
+    weighting: Weighting = "none"
+    """Weights of the bound's parts by omega = 1 + alpha (see `mnemon.training.schedules`)."""
+    alpha: float = 1.0
+    alpha_factor: float = 0.5
+    """What alpha begins with, and what it is multiplied by after each epoch."""
+    code_weight: float = 1.0
+    """Of the codes' KL, beside that of the weighting: large, and what a context can hold is not put into the codes."""
+    estimator: EstimatorKind | None = None
+    """In place of the objective's, for this stage."""
+    temperature_from: float | None = None
+    temperature_to: float = 0.5
+    """The temperature of relaxed choices goes from the one to the other in the course of the stage."""
     regulariser: RegulariserConfig | None = None
 
 
@@ -245,9 +280,9 @@ SIZES = {
     ),
     "model": (
         "num_filters", "code_dim", "num_slots", "num_clusters", "num_segments", "num_steps", "online_chunks",
-        "context_dim", "hidden", "embedding_dim", "content_dim", "num_matching_steps", "num_reads", "read_size",
-        "inverse_steps",
-        "dynamic_size", "num_hops", "write_steps", "read_steps",
+        "context_dim", "hidden", "layer_dim", "num_layers", "num_contexts", "embedding_dim", "content_dim",
+        "num_matching_steps", "num_reads", "read_size", "inverse_steps", "dynamic_size", "num_hops", "write_steps",
+        "read_steps",
     ),
     "objective": ("num_samples",),
     "training": ("log_every", "checkpoint_every", "validation_batches"),
@@ -277,6 +312,11 @@ def parse(values: Mapping[str, Any]) -> Config:
             if getattr(stage, name) < 0:
                 raise ValueError(f"stages.{number}.{name}: expected at least 0, got {getattr(stage, name)}")
         _check_warmup(f"stages.{number}.warmup", stage)
+        if stage.alpha < 0 or not 0 < stage.alpha_factor <= 1:
+            raise ValueError(
+                f"stages.{number}.alpha: expected alpha of at least 0 and alpha_factor above 0, at most 1, got "
+                f"{stage.alpha} and {stage.alpha_factor}"
+            )
     if not config.training.trust_coefficient > 0:
         raise ValueError(f"training.trust_coefficient: expected above 0, got {config.training.trust_coefficient}")
     return config

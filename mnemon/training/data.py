@@ -16,7 +16,9 @@ from mnemon.data.episodes import (
     GrowingEpisodes,
     IidEpisodes,
     RaggedEpisodes,
+    SetEpisodes,
 )
+from mnemon.data.factors import FactorEpisodes
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
 from mnemon.data.targets import RecallEpisodes, TargetEpisodes
@@ -40,12 +42,20 @@ class TrainingData:
         """From the catalog or a path, with a validation part split off."""
         names = (config.name, *config.extra)
         whole = [catalog.load(name, "train", root=root, image_shape=config.image_shape) for name in names]
-        return cls.of(config, *whole)
+        if not config.validation_split:
+            return cls.of(config, *whole)
+        held_out = [catalog.load(name, "valid", root=root, image_shape=config.image_shape) for name in names]
+        preprocessing = preprocessing_of(config)
+        train, valid = (
+            join([preprocessing.fix(of_classes(part, config), train=first) for part in sets])
+            for sets, first in ((whole, True), (held_out, False))
+        )
+        return cls(config, train, valid, preprocessing)
 
     @classmethod
     def of(cls, config: DataConfig, *sets: ImageSet) -> TrainingData:
         preprocessing = preprocessing_of(config)
-        whole = join([preprocessing.fix(part, train=True) for part in sets])
+        whole = join([preprocessing.fix(of_classes(part, config), train=True) for part in sets])
         train, held_out = split_validation(whole, config)
         return cls(config, train, held_out, preprocessing)
 
@@ -95,6 +105,11 @@ def preprocessing_of(config: DataConfig) -> Preprocessing:
     return Preprocessing(config.binarise, config.threshold, config.dequantise)
 
 
+def of_classes(data: ImageSet, config: DataConfig) -> ImageSet:
+    """The classes that the configuration names; all when it names none."""
+    return data if config.classes is None else data.of_classes(config.classes)
+
+
 def sampler(config: DataConfig) -> EpisodeSampler:
     targets = config.targets or 1
     if config.episodes == "recall":
@@ -105,6 +120,10 @@ def sampler(config: DataConfig) -> EpisodeSampler:
         return GrowingEpisodes(config.episode_length, config.batch_size, config.growth)
     if config.episodes == "ragged":
         return RaggedEpisodes(config.min_length, config.episode_length, config.batch_size)
+    if config.episodes == "sets":
+        return SetEpisodes(config.episode_length, config.batch_size)
+    if config.episodes == "factors":
+        return FactorEpisodes(config.episode_length, config.batch_size, config.constant, config.constant_shares)
     if config.episode_length % config.num_classes:
         raise ValueError(
             f"data.num_classes: expected a divisor of episode_length {config.episode_length}, got {config.num_classes}"
@@ -127,7 +146,7 @@ def split_validation(whole: ImageSet, config: DataConfig) -> tuple[ImageSet, Ima
         return whole.split_off_groups(config.validation_groups, seed=VALIDATION_SEED)
     if not 0 < config.validation < 1:
         raise ValueError(f"data.validation: expected a fraction between 0 and 1, got {config.validation}")
-    if config.episodes not in ("classes", "few_shot"):
+    if config.episodes not in ("classes", "few_shot", "sets"):
         return whole.split_off(config.validation, seed=VALIDATION_SEED)
     if whole.labels is None:
         raise ValueError("data.episodes: episodes of classes need labels, and these images have none; use iid")

@@ -27,7 +27,7 @@ from mnemon.training.metrics import Bar, Metrics
 from mnemon.training.objective import names_of
 from mnemon.training.optimizers import make_optimizer
 from mnemon.training.progress import Progress, Summary, blame_numbers, check_finite_values, check_finite_weights
-from mnemon.training.schedules import kl_weight, learning_rate
+from mnemon.training.schedules import FULL_BOUND, BoundWeights, bound_weights, learning_rate
 from mnemon.training.setup import (
     Fabric,
     TrainingStep,
@@ -146,7 +146,8 @@ class Trainer:
     def _run_stage(self) -> None:
         progress, stage = self.progress, self._stage
         set_stage_regulariser(self.model, self.config, stage)
-        self.graphs = StepGraphs(self.step_module, self._pass, self.fabric.backward)  # a stage has its own objective
+        # a stage has its own objective
+        self.graphs = StepGraphs(self.step_module, self._replayed, self.fabric.backward)
         while progress.epoch < progress.stage_epochs:
             if stage.patience and progress.epochs_without_gain >= stage.patience:
                 self.bar.say(f"stage {progress.stage + 1}: no gain for {stage.patience} epochs, stopping it")
@@ -198,13 +199,13 @@ class Trainer:
         epochs = progress.epoch + batch / num_batches
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self._stage, epochs / progress.stage_epochs)
-        weight = kl_weight(self._stage, epochs)
+        weights = bound_weights(self._stage, epochs)
         duplicate = self.config.data.duplicate
-        if self.replays_steps:
+        if self.replays_steps and weights.temperature is None:
             seed = seed_of(training.seed, TRAIN, progress.step)
-            values = self.graphs.run(self._inputs(batches, batch, duplicate)[0], seed, weight)
+            values = self.graphs.run(self._inputs(batches, batch, duplicate)[0], seed, weights.numbers)
         else:
-            loss, values = self._forward(batches, batch, (TRAIN, progress.step), duplicate, weight)
+            loss, values = self._forward(batches, batch, (TRAIN, progress.step), duplicate, weights)
             self.optimizer.zero_grad(set_to_none=True)
             self.fabric.backward(loss)
         if training.clip_norm is not None:
@@ -215,20 +216,31 @@ class Trainer:
         return values
 
     def _forward(
-        self, batches: EpisodeBatches, batch: int, purpose: tuple[int, int], duplicate: int, weight: float = 1.0
+        self,
+        batches: EpisodeBatches,
+        batch: int,
+        purpose: tuple[int, int],
+        duplicate: int,
+        weights: BoundWeights = FULL_BOUND,
     ) -> tuple[Tensor, Tensor]:
         """Loss and values of this process's part of a batch, with random numbers that belong to its episodes."""
         inputs, rank, world = self._inputs(batches, batch, duplicate)
         generator = stream(self.config.training.seed, *purpose, device=self.fabric.device)
         if world == 1:
-            return self._pass(inputs, generator, weight)
+            return self._pass(inputs, generator, weights)
         with EpisodeShard(generator, len(inputs[0]), rank, world):
-            return self._pass(inputs, generator, weight)
+            return self._pass(inputs, generator, weights)
 
-    def _pass(self, inputs: Inputs, generator: torch.Generator, weight: float | Tensor) -> tuple[Tensor, Tensor]:
-        images, mask, written, scored = inputs
-        result: tuple[Tensor, Tensor] = self.step_module(images, mask, generator, weight, written, scored)
+    def _pass(self, inputs: Inputs, generator: torch.Generator, weights: BoundWeights) -> tuple[Tensor, Tensor]:
+        images, mask, *roles = inputs
+        result: tuple[Tensor, Tensor] = self.step_module(images, mask, generator, weights, *roles)
         return result
+
+    def _replayed(self, inputs: Inputs, generator: torch.Generator, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """`_pass` with weights that can change from one replay to the next."""
+        reconstruction, latent, choice, code = numbers.unbind()
+        weights = BoundWeights(reconstruction, latent, choice, code, estimator=self._stage.estimator)
+        return self._pass(inputs, generator, weights)
 
     def _inputs(self, batches: EpisodeBatches, batch: int, duplicate: int) -> tuple[Inputs, int, int]:
         """Images, mask, written and scored places of this process's part of a batch; which part of how many."""
@@ -245,7 +257,7 @@ class Trainer:
         images = self.images[index[mine].to(self.images.device)].to(device)
         mask = None if mask is None else mask[mine].to(device)
         roles = roles.map(lambda places: places[mine].to(device))
-        return (images, mask, roles.written, roles.scored), rank, world
+        return (images, mask, roles.written, roles.scored, roles.constant), rank, world
 
     def _flush(self) -> dict[str, float]:
         """Bring a window of step values over at once (one wait for the GPU), check and add them up."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,9 +16,13 @@ from mnemon.models.codec_model import CodecModel, take_items
 from mnemon.models.energy import EnergyModel
 from mnemon.objectives import Estimator
 from mnemon.training.config import ObjectiveConfig
+from mnemon.training.schedules import FULL_BOUND, BoundWeights
 
-NAMES = ("loss", "reconstruction", "code_kl", "address_kl", "memory_kl", "recall", "auxiliary")
-"""What every step reports; an absent part is 0. joint = reconstruction - code_kl - address_kl - memory_kl."""
+NAMES = (
+    "loss", "reconstruction", "code_kl", "address_kl", "memory_kl", "choice_kl", "recall", "auxiliary", "agreement",
+)  # fmt: skip
+"""What every step reports; an absent part is 0. joint = reconstruction - code_kl - address_kl - memory_kl - choice_kl.
+agreement: the share of episodes whose discrete choice is the known one."""
 RECALL_NAMES = ("loss", "error", "error_of_cue", "wrong")
 """What a step of a model without a likelihood reports: squared error per pixel after reading and before it, and the
 share of pixels that are read on the wrong side of 1/2."""
@@ -75,7 +79,7 @@ def training_loss(
     x: Tensor,
     mask: Tensor | None,
     generator: torch.Generator,
-    kl_weight: float | Tensor = 1.0,
+    weights: BoundWeights = FULL_BOUND,
     roles: Roles = EVERY_ROLE,
 ) -> StepResult:
     """What a training step minimises: the negative bound, or a model without one its error of recall. Shapes: x (B, T,
@@ -83,7 +87,7 @@ def training_loss(
     if isinstance(model, EnergyModel):
         return recall_loss(model, config, x, mask, generator, roles)
     assert isinstance(model, CodecModel)
-    return bound_loss(model, config, x, mask, generator, kl_weight, roles)
+    return bound_loss(model, config, x, mask, generator, weights, roles)
 
 
 def recall_loss(
@@ -117,20 +121,26 @@ def bound_loss(
     x: Tensor,
     mask: Tensor | None,
     generator: torch.Generator,
-    kl_weight: float | Tensor = 1.0,
+    weights: BoundWeights = FULL_BOUND,
     roles: Roles = EVERY_ROLE,
 ) -> StepResult:
     """Negative objective of a batch of episodes, averaged over episodes, per frame. Shapes: x (B, T, *X)
 
-    kl_weight scales the KL terms in the loss (a warm-up), address_kl by its power; what is reported is never scaled.
-    With several samples, the loss is that of their bound, and the reported terms are means over them.
+    `weights` scale the parts of the bound in the loss, address_kl by a power of its KL weight; what is reported is
+    never scaled. With several samples, the loss is that of their bound, and the reported terms are means over them.
     """
+    kl_weight = weights.latent / weights.reconstruction
+    estimator = estimator_of(
+        model, config if weights.estimator is None else replace(config, estimator=weights.estimator)
+    )
+    if weights.temperature is not None:
+        estimator = replace(estimator, temperature=weights.temperature)
     write_mask = None
     if config.write_fraction < 1:
         write_mask = _subset(x, mask, config.write_fraction, generator)
     found = model.surrogate(
         x,
-        estimator_of(model, config),
+        estimator,
         mask=mask,
         write_mask=write_mask,
         roles=roles,
@@ -139,12 +149,13 @@ def bound_loss(
     )
     parts = per_frame(found.terms)
     if found.value is None:
-        kl = parts["code_kl"] + config.memory_weight * parts["memory_kl"]
+        kl = weights.code * parts["code_kl"] + config.memory_weight * parts["memory_kl"]
         kl = kl_weight * kl + kl_weight**config.address_lag * parts["address_kl"]
-        objective = config.bound_weight * (parts["reconstruction"] - kl)
+        bound = parts["reconstruction"] - kl
     else:
         whole = _mean_per_frame(found.value, found.terms.counts)
-        objective = config.bound_weight * (whole - kl_weight * config.memory_weight * parts["memory_kl"])
+        bound = whole - kl_weight * config.memory_weight * parts["memory_kl"]
+    objective = config.bound_weight * (weights.reconstruction * bound - weights.choice * parts["choice_kl"])
     zero = torch.zeros((), dtype=objective.dtype, device=objective.device)
     recall = auxiliary = zero
     if config.recall_weight > 0:
@@ -154,12 +165,13 @@ def bound_loss(
     if extra is not None:
         auxiliary = extra.mean()
         objective = objective + auxiliary
-    reported = {**parts, "loss": -objective, "recall": recall, "auxiliary": auxiliary}
+    agreement = zero if found.agreement is None else found.agreement
+    reported = {**parts, "loss": -objective, "recall": recall, "auxiliary": auxiliary, "agreement": agreement}
     return StepResult(-objective, torch.stack([reported[name].detach().float() for name in NAMES]))
 
 
 def per_frame(terms: Terms) -> dict[str, Tensor]:
-    """The four terms and the conditional bound, per frame, averaged over episodes. Shapes: -> () each"""
+    """The terms and the conditional bound, per frame, averaged over episodes. Shapes: -> () each"""
     return {name: values.mean() for name, values in per_frame_of_each(terms).items()}
 
 
@@ -169,14 +181,16 @@ def per_frame_of_each(terms: Terms) -> dict[str, Tensor]:
     total = counts.sum(-1)
     names = ("reconstruction", "code_kl", "address_kl")
     parts = {name: (counts * getattr(terms, name)).sum(-1) / total for name in names}
-    parts["memory_kl"] = torch.zeros_like(total) if terms.memory_kl is None else terms.memory_kl / total
+    for name in ("memory_kl", "choice_kl"):
+        whole = getattr(terms, name)
+        parts[name] = torch.zeros_like(total) if whole is None else whole / total
     parts["conditional"] = parts["reconstruction"] - parts["code_kl"] - parts["address_kl"]
     return parts
 
 
 def joint(values: Mapping[str, float]) -> float:
-    """The joint bound per frame, from the four terms."""
-    return values["reconstruction"] - values["code_kl"] - values["address_kl"] - values["memory_kl"]
+    """The joint bound per frame, from its terms."""
+    return values["reconstruction"] - sum(values[name] for name in ("code_kl", "address_kl", "memory_kl", "choice_kl"))
 
 
 def _subset(x: Tensor, mask: Tensor | None, fraction: float, generator: torch.Generator) -> Tensor:

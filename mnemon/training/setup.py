@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import math
 import os
@@ -20,6 +21,7 @@ from mnemon.registry import build_model, set_regulariser
 from mnemon.training.config import Config, StageConfig, nearest
 from mnemon.training.data import TrainingData
 from mnemon.training.objective import check_objective, training_loss
+from mnemon.training.schedules import BoundWeights
 
 try:
     from lightning.fabric import Fabric
@@ -45,12 +47,14 @@ class TrainingStep(nn.Module):
         images: Tensor,
         mask: Tensor | None,
         generator: torch.Generator,
-        kl_weight: float | Tensor,
+        weights: BoundWeights,
         written: Tensor | None,
         scored: Tensor | None,
+        constant: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         x = self._prepare(images, generator).to(next(self.parameters()).dtype)
-        result = training_loss(self.model, self.objective, x, mask, generator, kl_weight, Roles(written, scored))
+        roles = Roles(written, scored, constant)
+        result = training_loss(self.model, self.objective, x, mask, generator, weights, roles)
         return self._loss_scale * result.loss, result.values
 
 
@@ -115,6 +119,8 @@ def fresh_model(config: Config) -> MemoryModel:
         model = build_model(config.model)
     check_objective(model, config.objective)
     for stage in config.stages:  # a stage that does not fit is found now, not when its turn comes
+        if stage.estimator is not None:
+            check_objective(model, dataclasses.replace(config.objective, estimator=stage.estimator))
         set_stage_regulariser(model, config, stage)
     return model
 

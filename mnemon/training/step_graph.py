@@ -7,7 +7,7 @@ stays outside: its learning rate changes, and its state belongs to the checkpoin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,10 +18,10 @@ from mnemon.memories.graphs import capturable_algebra
 WARM_UPS = 3
 """Steps before a capture, in which libraries choose their algorithms and take their memory."""
 
-Inputs = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
-"""Images, mask, places of the written and of the scored items."""
+Inputs = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+"""Images, mask, places of the written and of the scored items, which factors are constant."""
 Step = Callable[[Inputs, torch.Generator, Tensor], tuple[Tensor, Tensor]]
-"""Inputs, random numbers and the weight of the KL terms to the loss and the values that are reported."""
+"""Inputs, random numbers, and numbers that change in the course of a training, to the loss and the reported values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class _Captured:
     graph: torch.cuda.CUDAGraph
     inputs: Inputs
     generator: torch.Generator
-    kl_weight: Tensor
+    numbers: Tensor
     values: Tensor
     gradients: list[Tensor | None]
 
@@ -49,27 +49,27 @@ class StepGraphs:
         self._module, self._step, self._backward = module, step, backward
         self._captured: dict[tuple[tuple[torch.Size, torch.dtype] | None, ...], _Captured] = {}
 
-    def run(self, inputs: Inputs, seed: int, kl_weight: float) -> Tensor:
+    def run(self, inputs: Inputs, seed: int, numbers: Sequence[float]) -> Tensor:
         """One step: gradients are left in the parameters, and the values returned. Shapes: -> as the step has them"""
         key = tuple(None if part is None else (part.shape, part.dtype) for part in inputs)
         if key not in self._captured:
-            self._captured[key] = self._capture(inputs)
+            self._captured[key] = self._capture(inputs, len(numbers))
         captured = self._captured[key]
         for place, part in zip(captured.inputs, inputs, strict=True):
             if place is not None and part is not None:
                 place.copy_(part)
-        captured.kl_weight.fill_(kl_weight)
+        captured.numbers.copy_(torch.tensor(numbers))
         captured.generator.manual_seed(seed)
         captured.graph.replay()
         for parameter, gradient in zip(self._module.parameters(), captured.gradients, strict=True):
             parameter.grad = gradient
         return captured.values.clone()
 
-    def _capture(self, inputs: Inputs) -> _Captured:
-        images, mask, written, scored = inputs
-        places = (images.clone(), _copy(mask), _copy(written), _copy(scored))
+    def _capture(self, inputs: Inputs, count: int) -> _Captured:
+        images, *others = inputs
+        places: Inputs = (images.clone(), *map(_copy, others))  # type: ignore[assignment]
         device = images.device
-        generator, kl_weight = torch.Generator(device).manual_seed(0), torch.ones((), device=device)
+        generator, numbers = torch.Generator(device).manual_seed(0), torch.ones(count, device=device)
         buffers = [buffer.clone() for buffer in self._module.buffers()]
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(generator)
@@ -78,19 +78,19 @@ class StepGraphs:
             side.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(side):
                 for _ in range(WARM_UPS):
-                    self._once(places, generator, kl_weight)
+                    self._once(places, generator, numbers)
             torch.cuda.current_stream(device).wait_stream(side)
             self._forget_gradients()
             with torch.cuda.graph(graph):
-                values = self._once(places, generator, kl_weight)
+                values = self._once(places, generator, numbers)
         for buffer, before in zip(self._module.buffers(), buffers, strict=True):
             buffer.copy_(before)
         gradients = [parameter.grad for parameter in self._module.parameters()]
-        return _Captured(graph, places, generator, kl_weight, values, gradients)
+        return _Captured(graph, places, generator, numbers, values, gradients)
 
-    def _once(self, inputs: Inputs, generator: torch.Generator, kl_weight: Tensor) -> Tensor:
+    def _once(self, inputs: Inputs, generator: torch.Generator, numbers: Tensor) -> Tensor:
         self._forget_gradients()
-        loss, values = self._step(inputs, generator, kl_weight)
+        loss, values = self._step(inputs, generator, numbers)
         self._backward(loss)
         return values
 

@@ -18,6 +18,8 @@ from mnemon.memories.records import Written
 from mnemon.models import (
     VAE,
     AddressingModel,
+    ContextAwareLearner,
+    FullStatistician,
     KanervaMachine,
     KanervaPlusPlus,
     MatchingModel,
@@ -31,6 +33,7 @@ from mnemon.models.energy import EnergyModel
 from mnemon.models.hopfield import CopyModel, HopfieldModel, ModernHopfieldModel, SlotMemory
 from mnemon.nets.codec import Codec
 from mnemon.nets.conditional import ConditionalCodec, embedding_net
+from mnemon.nets.contexts import ConditionalContexts, TiedContexts
 from mnemon.nets.energy import GatedEnergy
 from mnemon.nets.energy_conv import ConvEnergy, ResNetEnergy
 from mnemon.nets.matching import matching_nets
@@ -40,9 +43,10 @@ from mnemon.nets.resnet_tsm import tsm_codec
 SHAPE, C = (1, 22, 24), 6
 
 
-def codec(likelihood="bernoulli", **options):
+def codec(likelihood="bernoulli", size=C, num_filters=8, **options):
     torch.manual_seed(0)
-    return Codec.convolutional(SHAPE, C, num_filters=8, likelihood=likelihood, **options).double().eval()
+    made = Codec.convolutional(SHAPE, size, num_filters=num_filters, likelihood=likelihood, **options)
+    return made.double().eval()
 
 
 def addressing(architecture="pyramid", **options):
@@ -88,6 +92,18 @@ def pseudo_inverse():
     return PseudoInverseModel(codec(head=False, encoding_dim=C), memory).double().eval()
 
 
+def full_statistician(**options):
+    nets = codec(head=False, architecture="residual", num_filters=4, encoding_dim=9, size=2 * 3 + 4)
+    return FullStatistician(nets, 4, 3, hidden=8, **options).double().eval()
+
+
+def context_aware(contexts="tied", **options):
+    torch.manual_seed(0)
+    nets = codec(head=False, architecture="residual", num_filters=4, encoding_dim=9, size=2 * 3 + 2)
+    inferred = TiedContexts(9, 2, 3, 2, 8) if contexts == "tied" else ConditionalContexts(9, 2, 3, 2, 8, "mean")
+    return ContextAwareLearner(nets, inferred, 2, 3, **options).double().eval()
+
+
 MODELS = {
     "vae": lambda: VAE(codec()),
     "gaussian": lambda: MemoryVAE(codec("gaussian"), GaussianMemory(C, 3, 0.5), num_steps=5),
@@ -113,6 +129,13 @@ MODELS = {
     "pseudo_inverse": pseudo_inverse,
     "vae_pyramid": lambda: VAE(codec(architecture="pyramid")),
     "vae_mlp": lambda: VAE(codec(architecture="mlp")),
+    "vae_residual": lambda: VAE(codec(architecture="residual")),
+    "statistician_full": full_statistician,
+    "statistician_attention": lambda: full_statistician(pooling="attention", num_layers=2),
+    "statistician_relation": lambda: full_statistician(pooling="relation"),
+    "context_aware": context_aware,
+    "context_aware_thesis": lambda: context_aware("thesis", constant="any", pooling="relation"),
+    "context_aware_told": lambda: context_aware(supervised=True),
 }
 
 
@@ -134,9 +157,10 @@ RECALL_MODELS = {
 """Models without a likelihood."""
 MATCHING = ("matching", "matching_mlp")
 SLOTS = ("addressing", "addressing_mlp", "soft_attention", *MATCHING)
-VAES = ("vae", "vae_pyramid", "vae_mlp")
+VAES = ("vae", "vae_pyramid", "vae_mlp", "vae_residual")
 SPATIAL = ("kanerva_pp", "kanerva_pp_dense")
 COMPUTED = (*SPATIAL, "pseudo_inverse")  # memories without a posterior
+CONTEXTS = ("statistician", *(name for name in MODELS if name.startswith(("statistician_", "context_aware"))))
 ORDERED = {
     **dict.fromkeys(("kanerva", "kanerva_machine", "kanerva_tsm"), "each write changes the next address"),
     **dict.fromkeys(SPATIAL, "frames are encoded with their neighbours (own tests measure how far the memory moves)"),
@@ -149,18 +173,18 @@ NO_PRIOR = {
     **dict.fromkeys(set(SLOTS) - set(MATCHING), "a memory of stored items is nothing before the first write"),
     **dict.fromkeys(SPATIAL, "a map is made of frames, and there are none before the first write"),
 }
-NO_CONTINUATION = dict.fromkeys(COMPUTED, "the memory is made of all frames at once; a prior is refused")
+NO_CONTINUATION = {
+    **dict.fromkeys(COMPUTED, "the memory is made of all frames at once; a prior is refused"),
+    **dict.fromkeys(
+        ("statistician_attention", "statistician_relation", "context_aware_thesis"),
+        "the pooling needs all items at once; a prior is refused",
+    ),
+}
 JOINTLY_ENCODED = dict.fromkeys(
     (*SPATIAL, "kanerva_tsm"), "terms encode frames together, log_weights one by one: other bounds of the same value"
 )
 NO_SUBSETS = {**dict.fromkeys(VAES, "nothing is written"), "online": "its chunks write every item"}
-ALL_DRAWN = {
-    *VAES,
-    *SLOTS,
-    "statistician",
-    "kanerva_machine",
-    "pseudo_inverse",
-}  # no code or memory is integrated in closed form
+ALL_DRAWN = {*VAES, *SLOTS, *CONTEXTS, "kanerva_machine", "pseudo_inverse"}  # nothing is integrated in closed form
 
 
 def models(*without):
@@ -238,7 +262,8 @@ def test_order_does_not_matter(name):
     model, x = make(name), images(5)
     start = model.write(images(5, seed=3), generator=seeded())
     order = torch.tensor([3, 0, 4, 1, 2])
-    assert_equal(model.write(x, prior=start), model.write(x[order], prior=start))
+    start = continuing(name, start)
+    assert_equal(model.write(x, **start), model.write(x[order], **start))
 
 
 @every()

@@ -54,6 +54,8 @@ NO_SLOTS = {"num_slots": None, "num_clusters": None, "num_steps": None}
 SIZES = {
     "vae": NO_SLOTS,
     "statistician": {**NO_SLOTS, "context_dim": 3},
+    "statistician-full": {**NO_SLOTS, "code_dim": 64, "context_dim": 3, "layer_dim": 4, "hidden": 8},
+    "context-aware": {**NO_SLOTS, "code_dim": 64, "context_dim": 3, "layer_dim": 2, "hidden": 8},
     "dkm": {"num_clusters": None, "num_steps": None},
     "vma": {**NO_SLOTS, "architecture": "pyramid", "embedding_dim": 5},
     "soft-attention": {**NO_SLOTS, "architecture": "mlp", "embedding_dim": 5},

@@ -1,0 +1,79 @@
+"""An independent judge of what an image shows: a small classifier of every factor, trained on real images."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mnemon.core.checks import check_size
+from mnemon.core.random import stream
+from mnemon.data.factors import check_factors
+from mnemon.data.images import ImageSet
+from mnemon.data.preprocess import Preprocessing
+
+JUDGE = 22
+"""The random stream of this file."""
+
+
+class FactorJudge(nn.Module):
+    """Three convolutions, then one linear layer for each factor. It shares nothing with the models it judges.
+
+    Shapes: images (N, C, H, W) -> logits (N, classes) for each factor
+    """
+
+    def __init__(self, channels: int, num_values: tuple[int, ...], width: int = 32) -> None:
+        super().__init__()
+        sizes = (channels, width, 2 * width, 2 * width)
+        layers: list[nn.Module] = []
+        for inputs, outputs in itertools.pairwise(sizes):
+            layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()]
+        self.body = nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(4 * width), nn.ReLU())
+        self.heads = nn.ModuleList(nn.Linear(4 * width, number) for number in num_values)
+        self.num_values = num_values
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        features = self.body(images)
+        return [head(features) for head in self.heads]
+
+    @torch.no_grad()
+    def values(self, images: Tensor, block: int = 2048) -> Tensor:
+        """The most likely value of every factor. Shapes: (*B, C, H, W) -> (*B, F)"""
+        flat = images.flatten(0, -4)
+        found = [torch.stack([logits.argmax(-1) for logits in self(part)], -1) for part in flat.split(block)]
+        return torch.cat(found).unflatten(0, images.shape[:-3])
+
+
+def train_judge(
+    data: ImageSet,
+    preprocessing: Preprocessing,
+    *,
+    device: torch.device | str = "cpu",
+    num_steps: int = 1000,
+    batch_size: int = 128,
+    seed: int = 0,
+) -> FactorJudge:
+    """Trained on real images by Adam, its rate falling to 0; the caller's random numbers are left as they were."""
+    check_size("num_steps", num_steps)
+    factors = check_factors(data, "train_judge").to(device)
+    num_values = tuple(int(column.max()) + 1 for column in factors.T)
+    images = preprocessing.fix(data, train=True).images.to(device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(seed, JUDGE).initial_seed())
+        judge = FactorJudge(images.shape[1], num_values).to(device)
+        judge(preprocessing(images[:2], stream(seed, JUDGE, device=device)))
+    optimizer = torch.optim.Adam(judge.parameters(), lr=2e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_steps)
+    for step in range(num_steps):
+        generator = stream(seed, JUDGE, step, device=device)
+        index = torch.randint(len(images), (batch_size,), device=device, generator=generator)
+        logits = judge(preprocessing(images[index], generator))
+        targets = factors[index].unbind(-1)
+        loss = sum(functional.cross_entropy(*pair) for pair in zip(logits, targets, strict=True))
+        optimizer.zero_grad()
+        torch.as_tensor(loss).backward()
+        optimizer.step()
+        schedule.step()
+    return judge.eval()

@@ -1,0 +1,460 @@
+"""The context-aware learner: what is constant in a data set is told apart from what varies, and recombined.
+
+    a ~ uniform over the allowed patterns in {0, 1}^K
+    c_k ~ p(c_k) once for the set where a_k = 1;  c_k ~ p(c_k | constant ones) for every item where a_k = 0
+    z ~ p(z | c),  x ~ p(x | z, c_1, ..., c_K)
+
+Thesis, chapter 6. Parts of the bound: code_kl is that of z (L), address_kl that of the varying contexts (C_v),
+memory_kl that of the constant ones (C_c), choice_kl that of a (A).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mnemon.core.checks import check_size, holds
+from mnemon.core.episode import EVERY_ROLE, Roles
+from mnemon.core.patterns import Constant, constant_patterns
+from mnemon.core.protocol import Terms
+from mnemon.core.state import State, rank
+from mnemon.distributions.choices import balance, concrete_log_density, gumbel_softmax, straight_through, uniform_kl
+from mnemon.distributions.gaussian import DiagonalGaussian
+from mnemon.memories.frames import Frames
+from mnemon.models.agreement import best_agreement
+from mnemon.models.codec_model import CodeModel, full_precision
+from mnemon.nets.codec import Codec
+from mnemon.nets.contexts import Contexts, standard_like
+from mnemon.nets.residual import ResidualMLP
+from mnemon.nets.sets import PoolingKind, make_pooling
+from mnemon.objectives import Estimator, Surrogate
+
+CHOICE_WIDTH = 128
+
+
+@dataclass(frozen=True, eq=False)
+class ContextsState(State):
+    """q(c_k | X) of every context if it is constant, q(a | X) over the allowed patterns, and what they came from.
+
+    Shapes: mean, std (*B, K, D), log_choice (*B, M), pooled (*B, W), count (*B)
+    """
+
+    mean: Tensor = field(metadata=rank(2))
+    std: Tensor = field(metadata=rank(2))
+    log_choice: Tensor = field(metadata=rank(1))
+    pooled: Tensor = field(metadata=rank(1))
+    count: Tensor = field(metadata=rank(0))
+
+    @property
+    def constant(self) -> DiagonalGaussian:
+        return DiagonalGaussian(self.mean, self.std)
+
+
+class Latents(NamedTuple):
+    """Contexts and codes of items, and what they cost. Shapes: code (..., T, C), kls (..., T), constant_kl (...)"""
+
+    code: Tensor
+    code_kl: Tensor
+    varying_kl: Tensor
+    constant_kl: Tensor
+    log_ratio: Tensor
+
+
+class ContextAwareLearner(CodeModel):
+    """K contexts, of which some are constant in a data set.
+
+    codec         made with head=False and code_dim = K x context_dim + the size of z; the decoder takes all of it
+    contexts      how contexts are inferred: see `mnemon.nets.contexts`
+    constant      "one": exactly one context is constant; "any": any of them, also none or all
+    supervised    training is told a; q(a | X) is then not learned, and where a is not given it is what the bound says
+    pooling       of the net of q(a | X)
+    """
+
+    def __init__(
+        self,
+        codec: Codec,
+        contexts: Contexts,
+        num_contexts: int,
+        context_dim: int,
+        *,
+        constant: Constant = "one",
+        supervised: bool = False,
+        pooling: PoolingKind = "mean",
+    ) -> None:
+        super().__init__(codec)
+        check_size("context_dim", context_dim)
+        if num_contexts < 2:
+            raise ValueError(
+                f"num_contexts: expected at least 2, got {num_contexts}; with one context there is nothing to tell "
+                "apart: use the neural statistician (statistician-full)"
+            )
+        if codec.head is not None or codec.encoding_dim is None or codec.code_dim <= num_contexts * context_dim:
+            raise ValueError(
+                f"ContextAwareLearner: expected a codec without head, of known encoding_dim, whose code_dim is "
+                f"{num_contexts} x {context_dim} for the contexts and the rest for z, got code_dim {codec.code_dim}"
+            )
+        self.num_contexts, self.context_dim, self.supervised = num_contexts, context_dim, supervised
+        self.estimators = ("enumerate",) if supervised else ("posterior", "balanced", "enumerate", "gumbel", "concrete")  # type: ignore[misc]
+        self.contexts = contexts
+        self.patterns: Tensor
+        self.register_buffer("patterns", constant_patterns(num_contexts, constant).float(), persistent=False)
+        self.pooled_dims = [contexts.pooled_dim]
+        if not supervised:
+            self.choice_before = ResidualMLP(codec.encoding_dim, CHOICE_WIDTH, hidden=CHOICE_WIDTH)
+            self.choice_pooling = make_pooling(pooling, CHOICE_WIDTH)
+            self.choice_after = ResidualMLP(CHOICE_WIDTH, len(self.patterns))
+            self.pooled_dims.append(CHOICE_WIDTH)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def write(
+        self,
+        x: Tensor,
+        *,
+        prior: ContextsState | None = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        num_steps: int | None = None,
+        generator: torch.Generator | None = None,
+        constant: Tensor | None = None,
+    ) -> ContextsState:
+        """The posteriors of all contexts in one pass, and which of them are constant.
+
+        constant: a where it is known, bool (*B, K), one of the allowed patterns. Poolings other than the mean refuse a
+        prior. Where a is found by the bound, writing on multiplies what both parts say about it.
+        """
+        self.codec.check("write", x)
+        self._check_items("write", x, constant)
+        if prior is not None:
+            self._check_prior(prior)
+        x = self._present(x, mask)
+        return self._write("write", x, self.codec.encodings(x), prior, mask, weights, constant)
+
+    def prior_state(self, batch_shape: tuple[int, ...] = ()) -> ContextsState:
+        """p(c_k) = N(0, I), every allowed pattern equally likely. Sets that are sampled from it are new ones."""
+        zero = self._like.new_zeros(*batch_shape, self.num_contexts, self.context_dim)
+        choice = self._like.new_full((*batch_shape, len(self.patterns)), -math.log(len(self.patterns)))
+        pooled = self._like.new_zeros(*batch_shape, sum(self.pooled_dims))
+        return ContextsState(zero, torch.ones_like(zero), choice, pooled, self._like.new_zeros(batch_shape))
+
+    def _write(
+        self,
+        where: str,
+        x: Tensor,
+        encodings: Tensor,
+        prior: ContextsState | None,
+        mask: Tensor | None,
+        weights: Tensor | None,
+        constant: Tensor | None,
+    ) -> ContextsState:
+        parts, counts = [], None
+        nets: list[tuple[Any, Any]] = [(self.contexts.statistic, self.contexts.pooling)]
+        if not self.supervised:
+            nets.append((self.choice_before, self.choice_pooling))
+        for (net, pooling), size in zip(nets, self.pooled_dims, strict=True):
+            frames = Frames.gather(where, full_precision(net(encodings)), size, mask, weights)
+            parts.append(full_precision(pooling(frames.mean, frames.counts)))
+            counts, count = frames.counts, frames.total
+        pooled = torch.cat(parts, -1)
+        if prior is not None:
+            total = count[..., None] * pooled + prior.count[..., None] * prior.pooled
+            count = count + prior.count
+            pooled = total / count[..., None]
+        first, *choice = pooled.split(self.pooled_dims, -1)
+        q = self.contexts.constant(first, count)
+        if constant is not None:
+            log_choice = self._known(where, constant, pooled)
+        elif choice:
+            log_choice = full_precision(self.choice_after(choice[0])).log_softmax(-1)
+        else:
+            log_choice = self._choice_by_bound(x, encodings, q, counts)
+            if prior is not None:
+                log_choice = (log_choice + prior.log_choice).log_softmax(-1)
+        return ContextsState(q.mean, q.std, log_choice, pooled, count)
+
+    def _known(self, where: str, constant: Tensor, like: Tensor) -> Tensor:
+        """log q(a) of a that is given: 0 at its pattern. Shapes: (*B, K) -> (*B, M)"""
+        if constant.shape[-1] != self.num_contexts:
+            raise ValueError(
+                f"{where}: expected constant (*B, {self.num_contexts}), one entry for each context, got "
+                f"{tuple(constant.shape)}; make the model with num_contexts={constant.shape[-1]}"
+            )
+        same = (constant[..., None, :].to(self.patterns.dtype) == self.patterns).all(-1)
+        if not holds(same.any(-1)):
+            raise ValueError(
+                f"{where}: expected labels of a among {self.patterns.int().tolist()}, got others; make the model with "
+                "constant='any' to allow every pattern"
+            )
+        log_choice = torch.where(same, 0.0, -math.inf).to(like.dtype)
+        return log_choice.expand(*like.shape[:-1], len(self.patterns))
+
+    @torch.no_grad()
+    def _choice_by_bound(self, x: Tensor, encodings: Tensor, q: DiagonalGaussian, counts: Tensor | None) -> Tensor:
+        """softmax of the bound under each pattern, at the means of all latents. Shapes: -> (*B, M)"""
+        chosen = self._every_pattern(q.mean.shape[:-2])
+        found = self._infer(encodings, q, chosen, None, at_mean=True)
+        per_item = self.codec.log_prob(found.code, x) - found.code_kl - found.varying_kl
+        whole = (per_item if counts is None else counts * per_item).sum(-1) - found.constant_kl
+        return whole.movedim(0, -1).log_softmax(-1)
+
+    # -- latents -----------------------------------------------------------------------------------
+
+    def _every_pattern(self, batch_shape: Sequence[int]) -> Tensor:
+        """Shapes: -> (M, *B, K)"""
+        ones = (1,) * len(batch_shape)
+        return self.patterns.reshape(-1, *ones, self.num_contexts).expand(-1, *batch_shape, -1)
+
+    def _infer(
+        self,
+        encodings: Tensor,
+        q: DiagonalGaussian,
+        chosen: Tensor,
+        generator: torch.Generator | None,
+        *,
+        at_mean: bool = False,
+    ) -> Latents:
+        """Contexts and codes of items under given patterns, which all use the same noise.
+
+        Shapes: encodings (*B, T, width), q (*B, K, D), chosen (..., *B, K) with values in [0, 1]
+        """
+        nets, scale = self.contexts, 0.0 if at_mean else 1.0
+        chosen = chosen.to(q.mean.dtype)
+        fixed = q.mean + scale * q.std * _noise(q.mean, q.mean.shape, generator)
+        shared = chosen[..., None] * fixed
+        q_v, p_v = nets.varying(encodings, shared, chosen), nets.varying_prior(shared, chosen)
+        shape = (*encodings.shape[:-1], self.num_contexts, self.context_dim)
+        varying = q_v.mean + scale * q_v.std * _noise(q.mean, shape, generator)
+        free = 1 - chosen[..., None, :]
+        c = shared[..., None, :, :] + free[..., None] * varying
+        q_z, p_z = nets.code(encodings, c), nets.code_prior(c)
+        z = q_z.mean + scale * q_z.std * _noise(q.mean, (*encodings.shape[:-1], nets.code_dim), generator)  # type: ignore[arg-type]
+        ratio = (free * _log_ratios(varying, p_v, q_v)).sum(-1) + _log_ratios(z, p_z, q_z)
+        return Latents(
+            code=torch.cat((c.flatten(-2), z.expand(*c.shape[:-2], -1)), -1),
+            code_kl=q_z.kl(p_z).expand(c.shape[:-2]),
+            varying_kl=(free * q_v.kl(p_v)).sum(-1),
+            constant_kl=(chosen * q.kl(standard_like(q))).sum(-1),
+            log_ratio=ratio,
+        )
+
+    # -- the bound ---------------------------------------------------------------------------------
+
+    def terms_and_state(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        write_mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        constant: Tensor | None = None,
+        estimator: Estimator | None = None,
+        kl_weight: float | Tensor = 1.0,
+    ) -> tuple[Terms, ContextsState]:
+        """The parts of the bound with a summed out (estimator "enumerate"), or drawn. With a given, choice_kl is 0.
+
+        posterior: summed out with q(a | X) proportional to exp(bound under a), where the KL terms weigh `kl_weight`, in
+        place of the net's, which is taught by it. q then depends on the noise, so a training's values are a little
+        above those of the bound that is reported in evaluation, which uses the net.
+
+        balanced: likewise, and every pattern equally often in the batch, as p(a) has it; without this, contexts may
+        settle so that one is never constant. gumbel: hard draws, so the discrete bound; only their gradient is that of
+        the relaxed draw. concrete: soft draws and the ratio of Concrete densities, which concerns the relaxed model
+        alone. Thesis, 6.3.2
+        """
+        self.codec.check("terms", x)
+        self._check_items("terms", x, constant)
+        kind = "enumerate" if estimator is None or constant is not None else estimator.kind
+        by_bound = kind in ("posterior", "balanced") and self.training
+        if not self.training and kind in ("posterior", "balanced"):
+            kind = "enumerate"
+        x = self._present(x, mask)
+        encodings = self.codec.encodings(x)
+        state = self._write("terms", x, encodings, None, self._subset(mask, write_mask), None, constant)
+        choice_kl = uniform_kl(state.log_choice)
+        if constant is not None:
+            chosen, choice_kl = constant.to(state.mean.dtype), torch.zeros_like(choice_kl)
+        elif by_bound or kind == "enumerate":
+            chosen = self._every_pattern(state.batch_shape)
+        else:
+            assert estimator is not None
+            log_y = gumbel_softmax(state.log_choice, estimator.temperature, generator)
+            y = log_y.exp() if kind == "concrete" else straight_through(log_y.exp())
+            chosen = y @ self.patterns.to(y.dtype)
+            if kind == "concrete":
+                flat = torch.full_like(log_y, -math.log(len(self.patterns)))
+                densities = (concrete_log_density(log_y, p, estimator.temperature) for p in (state.log_choice, flat))
+                choice_kl = next(densities) - next(densities)
+        found = self._infer(encodings, state.constant, chosen, generator)
+        parts = [self.codec.log_prob(found.code, x), found.code_kl, found.varying_kl, found.constant_kl]
+        counts = None if mask is None else mask.to(parts[0].dtype)
+        log_q = state.log_choice
+        if by_bound:
+            log_q = _posterior_choice(parts, counts, kl_weight)
+            if kind == "balanced":
+                log_q = balance(log_q)
+            taught = -(log_q.exp() * state.log_choice).sum(-1)
+            choice_kl = uniform_kl(log_q) + taught - taught.detach()  # the net learns it, and no value changes
+        if (by_bound or kind == "enumerate") and constant is None:
+            weights = log_q.exp().movedim(-1, 0)
+            per_item = [(weights[..., None] * part).sum(0) for part in parts[:3]]
+            parts = [*per_item, (weights * parts[3]).sum(0)]
+        reconstruction, code_kl, varying_kl, constant_kl = parts
+        return Terms(reconstruction, code_kl, varying_kl, constant_kl, counts, choice_kl), state
+
+    def surrogate(
+        self,
+        x: Tensor,
+        estimator: Estimator,
+        *,
+        mask: Tensor | None = None,
+        write_mask: Tensor | None = None,
+        roles: Roles = EVERY_ROLE,
+        kl_weight: float | Tensor = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Surrogate:
+        """`terms`, with a as the episodes give it if training is supervised; otherwise a is only compared with it."""
+        self._check_estimator(estimator)
+        known = roles.constant
+        if self.supervised and known is None:
+            raise ValueError(
+                "surrogate: expected episodes that tell which contexts are constant, got others; use "
+                "data.episodes=factors, or model.supervised=false"
+            )
+        told = known if self.supervised else None
+        options: dict[str, Any] = {"mask": mask, "write_mask": write_mask, "generator": generator}
+        terms, state = self.terms_and_state(x, constant=told, estimator=estimator, kl_weight=kl_weight, **options)
+        agreement = None
+        if known is not None and not self.supervised and known.shape[-1] == self.num_contexts:
+            agreement = best_agreement(self.patterns[state.log_choice.argmax(-1)], known)
+        return Surrogate(None, terms, state, agreement)
+
+    # -- reading and generating --------------------------------------------------------------------
+
+    def sample_sets(
+        self,
+        state: ContextsState,
+        n: int,
+        *,
+        constant: Tensor | None = None,
+        at_mean: bool = False,
+        sample_pixels: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """New data sets of n items: their constant contexts from the state, once for the set, others from the prior.
+
+        constant  which contexts are constant, any pattern, also ones never seen; drawn from q(a | X) when absent
+        at_mean   take the most likely constant contexts, as the thesis does
+        Shapes: constant (*B, K) -> (*B, n, *X). Thesis, figures 6.3, 6.4 and 6.6
+        """
+        check_size("n", n)
+        return self._image(self._set_codes(state, n, constant, at_mean, generator), sample_pixels, generator)
+
+    def combine(self, states: Sequence[ContextsState], constants: Sequence[Tensor]) -> tuple[ContextsState, Tensor]:
+        """A state with the constant contexts of several sets, and which contexts it has: what `sample_sets` takes.
+
+        Where several give a context, the last one counts. Shapes: constants (*B, K) each. Thesis, figure 6.7
+        """
+        if not states or len(states) != len(constants):
+            raise ValueError(f"combine: expected a pattern for every state, got {len(constants)} for {len(states)}")
+        whole, together = self.prior_state(tuple(states[0].batch_shape)), torch.zeros_like(constants[0].bool())
+        mean, std = whole.mean, whole.std
+        for state, constant in zip(states, constants, strict=True):
+            given = constant.bool()
+            mean = torch.where(given[..., None], state.mean, mean)
+            std = torch.where(given[..., None], state.std, std)
+            together = together | given
+        return whole.replace(mean=mean, std=std), together
+
+    def _set_codes(
+        self,
+        state: ContextsState,
+        n: int,
+        constant: Tensor | None,
+        at_mean: bool,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        chosen = (self._draw_pattern(state, generator) if constant is None else constant).to(state.mean.dtype)
+        fixed = state.mean if at_mean else state.constant.rsample(generator=generator)
+        shared = chosen[..., None] * fixed
+        p_v = self.contexts.varying_prior(shared, chosen)
+        shape = (*chosen.shape[:-1], n, self.num_contexts, self.context_dim)
+        varying = p_v.mean + p_v.std * _noise(fixed, shape, generator)
+        c = shared[..., None, :, :] + (1 - chosen)[..., None, :, None] * varying
+        p_z = self.contexts.code_prior(c)
+        return self.codec.decode(torch.cat((c.flatten(-2), p_z.rsample(generator=generator)), -1))
+
+    def _draw_pattern(self, state: ContextsState, generator: torch.Generator | None) -> Tensor:
+        """a ~ q(a | X). Shapes: -> (*B, K)"""
+        probs = state.log_choice.exp()
+        flat = probs.reshape(-1, probs.shape[-1])
+        drawn = torch.multinomial(flat, 1, generator=generator).reshape(probs.shape[:-1])
+        return self.patterns[drawn]
+
+    def _likely_pattern(self, state: ContextsState) -> Tensor:
+        return self.patterns[state.log_choice.argmax(-1)]
+
+    def _recall_codes(self, state: ContextsState, cue: Tensor, generator: torch.Generator | None) -> Tensor:
+        at_mean = generator is None
+        chosen = self._likely_pattern(state) if at_mean else self._draw_pattern(state, generator)
+        return self._infer(self.codec.encodings(cue), state.constant, chosen, generator, at_mean=at_mean).code
+
+    def _generate(self, state: ContextsState, n: int, generator: torch.Generator | None) -> Tensor:
+        return self._set_codes(state, n, None, False, generator)
+
+    def _sample_codes(self, state: ContextsState, n: int, generator: torch.Generator | None) -> Tensor:
+        raise NotImplementedError("a set's codes are drawn together: see _set_codes")
+
+    def _mean_code(self, state: ContextsState) -> Tensor:
+        chosen = self._likely_pattern(state).to(state.mean.dtype)
+        shared = chosen[..., None] * state.mean
+        c = shared + (1 - chosen)[..., None] * self.contexts.varying_prior(shared, chosen).mean[..., 0, :, :]
+        return torch.cat((c.flatten(-2), self.contexts.code_prior(c).mean), -1)
+
+    def _log_weight(self, state: ContextsState, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        """a and the constant contexts are drawn once for all items of an episode."""
+        found = self._infer(self.codec.encodings(x), state.constant, self._draw_pattern(state, generator), generator)
+        return self.codec.log_prob(found.code, x) + found.log_ratio
+
+    # -- checks ------------------------------------------------------------------------------------
+
+    def _check_items(self, where: str, x: Tensor, constant: Tensor | None) -> None:
+        if constant is None and x.shape[-len(self.codec.image_shape) - 1] < 2:
+            raise ValueError(
+                f"{where}: expected a data set of at least 2 items, got 1; everything is constant in it, so which "
+                "context is cannot be told: give more items, or constant="
+            )
+
+    def _check_prior(self, prior: ContextsState) -> None:
+        shape = (self.num_contexts, self.context_dim)
+        if not isinstance(prior, ContextsState) or prior.mean.shape[-2:] != shape:
+            got = tuple(prior.mean.shape) if isinstance(prior, ContextsState) else type(prior).__name__
+            raise ValueError(
+                f"write: prior: expected a ContextsState with mean (*B, {shape[0]}, {shape[1]}), got {got}"
+            )
+        poolings = [self.contexts.pooling, *([] if self.supervised else [self.choice_pooling])]
+        if not all(pooling.additive for pooling in poolings):
+            raise ValueError(
+                "write: expected no prior, since this model's pooling needs all items at once; write them together, or "
+                "use a model with pooling mean"
+            )
+
+
+def _posterior_choice(parts: Sequence[Tensor], counts: Tensor | None, kl_weight: float | Tensor) -> Tensor:
+    """log q(a | X) proportional to the bound under each pattern. Shapes: parts (M, *B, T) and (M, *B) -> (*B, M)"""
+    reconstruction, code_kl, varying_kl, constant_kl = (part.detach() for part in parts)
+    per_item = reconstruction - kl_weight * (code_kl + varying_kl)
+    whole = (per_item if counts is None else counts * per_item).sum(-1) - kl_weight * constant_kl
+    return whole.movedim(0, -1).log_softmax(-1)
+
+
+def _noise(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
+    return torch.randn(tuple(shape), dtype=like.dtype, device=like.device, generator=generator)
+
+
+def _log_ratios(value: Tensor, p: DiagonalGaussian, q: DiagonalGaussian) -> Tensor:
+    return p.log_prob(value) - q.log_prob(value)

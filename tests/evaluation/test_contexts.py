@@ -1,0 +1,47 @@
+import math
+
+import pytest
+import torch
+
+from mnemon.data.factors import black_and_white
+from mnemon.data.images import ImageSet
+from mnemon.data.preprocess import Preprocessing
+from mnemon.evaluation.context_space import explained, neighbour_vote
+from mnemon.evaluation.factor_sets import relative_entropy
+from mnemon.evaluation.judge import train_judge
+
+
+def test_neighbours_vote():
+    places = torch.tensor([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2], [0.15]]).double()
+    labels = torch.tensor([0, 0, 0, 1, 1, 1, 1])
+    assert neighbour_vote(places, labels, 3).tolist() == [True] * 6 + [False]
+
+
+def test_a_straight_line_explains_what_is_straight():
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(200, 3, dtype=torch.float64, generator=generator)
+    line = inputs @ torch.tensor([1.0, -2.0, 0.5]).double() + 3
+    assert explained(inputs, line) == pytest.approx(1)
+    noise = torch.randn(200, dtype=torch.float64, generator=generator)
+    assert explained(inputs, noise) < 0.1
+    # noise of a share r of the variance leaves 1 - r
+    assert explained(inputs, line + line.std() * noise) == pytest.approx(0.5, abs=0.12)
+
+
+def test_entropy_is_relative_to_as_many_uniform_draws():
+    uniform = torch.randint(4, (4000, 6), generator=torch.Generator().manual_seed(1))
+    found = relative_entropy(uniform, 4)
+    assert abs(found.mean() - 1) < 5 * found.std() / math.sqrt(4000)
+    assert (relative_entropy(torch.full((3, 6), 2), 4) == 0).all()
+
+
+def test_the_judge_learns_what_images_show_and_leaves_random_numbers_alone():
+    generator = torch.Generator().manual_seed(0)
+    patterns = (torch.rand(3, 1, 12, 12, generator=generator) < 0.4).to(torch.uint8) * 255
+    data = black_and_white(ImageSet(patterns.repeat(20, 1, 1, 1), torch.arange(3).repeat(20)))
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    judge = train_judge(data, Preprocessing("static"), num_steps=30, batch_size=32)
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(judge.values(Preprocessing("static")(data.images)), data.factors)
+    assert judge.values(torch.zeros(2, 3, 1, 12, 12)).shape == (2, 3, 2)

@@ -1,0 +1,133 @@
+import math
+
+import pytest
+import torch
+
+from mnemon.core.episode import Roles
+from mnemon.core.patterns import constant_patterns
+from mnemon.models.agreement import agreements, best_agreement
+from mnemon.models.context_aware import ContextAwareLearner
+from mnemon.nets.contexts import TiedContexts
+from mnemon.objectives import Estimator
+from tests.models.test_conformance import assert_equal, codec, context_aware, images, seeded
+
+FORMS = pytest.mark.parametrize("form", ["tied", "thesis"])
+
+
+def told(model, number, at):
+    return model.patterns[at].bool().expand(number, -1)
+
+
+def test_patterns():
+    assert constant_patterns(3, "one").int().tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    assert len({tuple(row) for row in constant_patterns(3, "any").tolist()}) == 8
+
+
+@FORMS
+def test_summing_out_is_the_mean_over_known_patterns(form):
+    """The enumerated bound against one pass for every pattern, with the same noise, weighted by q(a | X)."""
+    model, x = context_aware(form, constant="any"), images(2, 4)
+    whole, state = model.terms_and_state(x, generator=seeded(1))
+    expected = -(state.log_choice.exp() * (state.log_choice + math.log(4))).sum(-1)
+    for at in range(4):
+        terms, _ = model.terms_and_state(x, generator=seeded(1), constant=told(model, 2, at))
+        assert (terms.choice_kl == 0).all()
+        expected = expected + state.log_choice[:, at].exp() * terms.joint
+    torch.testing.assert_close(whole.joint, expected)
+
+
+@FORMS
+def test_hard_draws_have_the_enumerated_bound_as_their_mean(form):
+    model, x = context_aware(form), images(3)
+    with torch.no_grad():
+        many = x.expand(4000, *x.shape)
+        drawn = model.terms_and_state(many, generator=seeded(1), estimator=Estimator("gumbel", 1, 0.5))[0].joint
+        exact = model.terms_and_state(many, generator=seeded(2))[0].joint
+    error = (drawn.var() / 4000 + exact.var() / 4000).sqrt()
+    assert abs(drawn.mean() - exact.mean()) < 5 * error
+
+
+def test_every_estimator_reaches_the_net_of_the_choice():
+    for kind in ("enumerate", "posterior", "gumbel", "concrete"):
+        model = context_aware().train()
+        model.surrogate(images(2, 4), Estimator(kind), generator=seeded()).terms.joint.sum().backward()
+        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.choice_after.parameters()), kind
+
+
+def test_the_posterior_choice_is_the_best_one():
+    """With q(a) proportional to exp(bound under a), the bound is the log of their mean."""
+    model, x = context_aware().train(), images(2, 4)
+    found = model.surrogate(x, Estimator("posterior"), generator=seeded(1)).terms.joint
+    each = [model.terms_and_state(x, generator=seeded(1), constant=told(model, 2, at))[0].joint for at in range(2)]
+    torch.testing.assert_close(found, torch.stack(each).logsumexp(0) - math.log(2))
+    assert (found >= model.terms(x, generator=seeded(1)).joint).all()
+
+
+def test_constant_contexts_are_shared_and_varying_ones_are_not():
+    model = context_aware()
+    taken = []
+    model.codec.decode = lambda code: taken.append(code) or torch.zeros(*code.shape[:-1], 1, 22, 24).double()
+    state = model.prior_state((5,))
+    model.sample_sets(state, 3, constant=torch.tensor([True, False]).expand(5, 2), generator=seeded())
+    contexts = taken[0][..., :6].unflatten(-1, (2, 3))
+    assert (contexts[:, :, 0] == contexts[:, :1, 0]).all()
+    assert (contexts[:, 0, 1] != contexts[:, 1, 1]).all()
+    assert (contexts[0, :, 0] != contexts[1, :, 0]).all()
+
+
+def test_combining_takes_each_context_from_the_set_in_which_it_is_constant():
+    model = context_aware()
+    first, second = model.write(images(2, 4)), model.write(images(2, 4, seed=1))
+    mixed, together = model.combine([first, second], [told(model, 2, 0), told(model, 2, 1)])
+    assert together.all()
+    torch.testing.assert_close(mixed.mean, torch.stack((first.mean[:, 0], second.mean[:, 1]), 1))
+    torch.testing.assert_close(mixed.std, torch.stack((first.std[:, 0], second.std[:, 1]), 1))
+    with pytest.raises(ValueError, match="a pattern for every state, got 1 for 2"):
+        model.combine([first, second], [told(model, 2, 0)])
+
+
+def test_writing_in_two_parts_is_writing_at_once():
+    model, x = context_aware(), images(6)
+    assert_equal(model.write(x[2:], prior=model.write(x[:2])), model.write(x))
+
+
+def test_a_told_model_uses_what_episodes_tell_and_an_untold_one_only_compares():
+    x, known = images(2, 4), torch.tensor([[True, False], [False, True]])
+    taught = context_aware(supervised=True)
+    found = taught.surrogate(x, Estimator("enumerate"), roles=Roles(constant=known), generator=seeded())
+    torch.testing.assert_close(
+        found.terms.joint, taught.terms_and_state(x, constant=known, generator=seeded())[0].joint
+    )
+    with pytest.raises(ValueError, match=r"data\.episodes=factors"):
+        taught.surrogate(x, Estimator("enumerate"))
+    free = context_aware()
+    values = [
+        free.surrogate(x, Estimator("enumerate"), roles=roles, generator=seeded()).terms.joint
+        for roles in (Roles(constant=known), Roles())
+    ]
+    assert torch.equal(*values)
+
+
+def test_agreement_does_not_depend_on_the_order_of_contexts():
+    known = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]).bool()
+    assert best_agreement(known[:, [2, 0, 1]].float(), known) == 1
+    assert agreements(known.float(), known).tolist().count(1.0) == 1
+    half = torch.tensor([[1, 0], [1, 0], [0, 1], [1, 0]]).bool()
+    assert best_agreement(half.float(), half[[0, 2, 2, 3]]) == 0.75
+
+
+def test_bad_input():
+    model, x = context_aware(), images(4)
+    with pytest.raises(ValueError, match="at least 2 items, got 1"):
+        model.write(x[:1])
+    with pytest.raises(ValueError, match="at least 2 items, got 1"):
+        model.terms(x[:1])
+    assert model.write(x[:1], constant=torch.tensor([True, False])).count == 1
+    with pytest.raises(ValueError, match=r"constant \(\*B, 2\), one entry for each context, got \(3,\)"):
+        model.write(x, constant=torch.tensor([True, False, False]))
+    with pytest.raises(ValueError, match=r"labels of a among \[\[1, 0\], \[0, 1\]\]"):
+        model.write(x, constant=torch.tensor([True, True]))
+    with pytest.raises(ValueError, match="at least 2, got 1; with one context there is nothing to tell apart"):
+        ContextAwareLearner(codec(head=False), TiedContexts(12, 1, 3, 3, 8), 1, 3)
+    with pytest.raises(ValueError, match="prior: expected a ContextsState"):
+        model.write(x, prior=context_aware().prior_state().replace(mean=torch.zeros(3, 3)))
