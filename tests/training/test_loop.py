@@ -15,7 +15,7 @@ from mnemon.registry import MODELS, build_model
 from mnemon.training.loop import VALIDATE
 from mnemon.training.objective import NAMES, training_loss
 from mnemon.training.progress import NonFiniteLoss
-from mnemon.training.schedules import kl_weight, learning_rate
+from mnemon.training.schedules import BoundWeights, kl_weight, learning_rate
 from tests.training.cases import FEW_SHOT, RECALL, SHAPE, config, fit, image_set, of_kind, records, training_data
 
 # -- what a training is and writes -----------------------------------------------------------------
@@ -71,7 +71,7 @@ def test_addresses_may_stay_cheap_for_longer():
     model = build_model(dataclasses.replace(settings.model, image_shape=SHAPE)).eval()
     lagging = dataclasses.replace(settings.objective, address_lag=3.0)
     plain, late, full = (
-        training_loss(model, objective, x, None, torch.Generator().manual_seed(0), weight)
+        training_loss(model, objective, x, None, torch.Generator().manual_seed(0), BoundWeights(latent=weight))
         for objective, weight in ((settings.objective, 0.5), (lagging, 0.5), (lagging, 1.0))
     )
     address_kl = plain.values[NAMES.index("address_kl")]
