@@ -138,6 +138,8 @@ def rotate(images: Tensor, angles: Tensor, chunk: int = 4096) -> Tensor:
 def with_quarter_turns(data: ImageSet) -> ImageSet:
     """Every class four times: as it is, and turned by 90, 180 and 270 degrees, as classes of their own."""
     labels = _labels(data, "with_quarter_turns")
+    if data.image_shape[1] != data.image_shape[2]:
+        raise ValueError(f"with_quarter_turns: expected square images, got {data.image_shape}; crop them first")
     number = int(labels.max()) + 1
     images = torch.cat([data.images.rot90(turns, (-2, -1)) for turns in range(4)])
     return dataclasses.replace(

@@ -39,6 +39,8 @@ class DataConfig:
     """Take the data set's own validation split instead, for those that have one."""
     classes: tuple[int, ...] | None = None
     """Only these classes, in training and evaluation."""
+    quarter_turns: bool = False
+    """Train also on images turned by 90, 180 and 270 degrees, which make classes of their own."""
     episodes: Literal["iid", "growing", "classes", "ragged", "few_shot", "recall", "sets", "factors"] = "iid"
     """few_shot: of each class some images are written and `targets` others scored. recall: all are written, and
     `targets` of them scored. sets: each class is one data set, and comes once an epoch. factors: the images of an

@@ -18,7 +18,7 @@ from mnemon.data.episodes import (
     RaggedEpisodes,
     SetEpisodes,
 )
-from mnemon.data.factors import FactorEpisodes
+from mnemon.data.factors import FactorEpisodes, with_quarter_turns
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
 from mnemon.data.targets import RecallEpisodes, TargetEpisodes
@@ -50,14 +50,14 @@ class TrainingData:
             join([preprocessing.fix(of_classes(part, config), train=first) for part in sets])
             for sets, first in ((whole, True), (held_out, False))
         )
-        return cls(config, train, valid, preprocessing)
+        return cls(config, _turned(train, config), valid, preprocessing)
 
     @classmethod
     def of(cls, config: DataConfig, *sets: ImageSet) -> TrainingData:
         preprocessing = preprocessing_of(config)
         whole = join([preprocessing.fix(of_classes(part, config), train=True) for part in sets])
         train, held_out = split_validation(whole, config)
-        return cls(config, train, held_out, preprocessing)
+        return cls(config, _turned(train, config), held_out, preprocessing)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -155,6 +155,10 @@ def split_validation(whole: ImageSet, config: DataConfig) -> tuple[ImageSet, Ima
     held_out = classes[order[: max(1, round(config.validation * len(classes)))]]
     part = torch.isin(whole.labels, held_out)
     return whole.subset((~part).nonzero()[:, 0]), whole.subset(part.nonzero()[:, 0])
+
+
+def _turned(train: ImageSet, config: DataConfig) -> ImageSet:
+    return with_quarter_turns(train) if config.quarter_turns else train
 
 
 def join(sets: list[ImageSet]) -> ImageSet:

@@ -26,6 +26,17 @@ def test_whole_groups_are_held_out(episodes):
     data.check()
 
 
+def test_only_what_is_trained_on_is_turned():
+    settings = {"validation_groups": 2, "episodes": "classes", "num_classes": 3}
+    plain, turned = (
+        TrainingData.of(config(data={**settings, "quarter_turns": turns}).data, grouped()) for turns in (False, True)
+    )
+    assert torch.equal(turned.held_out.images, plain.held_out.images)
+    assert len(turned.train) == 4 * len(plain.train)
+    assert turned.train.num_classes == 4 * plain.train.num_classes
+    assert torch.equal(turned.train.images[len(plain.train) :][: len(plain.train)], plain.train.images.rot90(1, (2, 3)))
+
+
 def test_what_cannot_be_held_out():
     settings = config(data={"validation_groups": 4}).data
     with pytest.raises(ValueError, match="one of the 4 groups of patterns, got 4"):
