@@ -107,7 +107,7 @@ def test_every_part_gives_records_for_every_model(kind):
         model_of(settings), settings, patterns(), command="a command", updates=7, num_samples=2, num_episodes=4
     )
     for name, part in PARTS.items():
-        if name in ("lengths", "denoise", "contexts", "factors"):  # they have tests of their own
+        if name in ("lengths", "denoise", "capacity", "contexts", "factors"):  # they have tests of their own
             continue
         records = list(part(evaluation))
         assert records or name in ("resize", "shared-noise")
