@@ -121,6 +121,11 @@ def test_presets():
     assert "vbm-table2-gaussian" in text
     assert len(json.loads(run("presets", "--json").stdout)) > 20
     one = json.loads(run("presets", "glyphs-mixture").stdout)
+    assert set(json.loads(run("presets", "--of", "gmn", "--json").stdout)) == {
+        "gmn-fewshot-omniglot",
+        "gmn-fewshot-omniglot26",
+    }
+    assert "did you mean 'omniglot'" in refused("presets", "--of", "omniglott")
     assert (one["name"], one["model"]["kind"]) == ("glyphs-mixture", "vbm-mixture")
     assert "did you mean 'digits-gaussian'" in refused("presets", "digits-gausian")
 

@@ -67,27 +67,37 @@ def train(
 
 @plain_errors
 def presets(
-    name: Annotated[str | None, typer.Argument(help="Show this preset in full.")] = None, as_json: Json = False
+    name: Annotated[str | None, typer.Argument(help="Show this preset in full.")] = None,
+    of: Annotated[str | None, typer.Option(help="Only those of this model or data set.")] = None,
+    as_json: Json = False,
 ) -> None:
-    """List the presets, or show one.
+    """List the presets, or those of a model or a data set, or show one.
 
     Example: mnemon presets vbm-table2-gaussian
+
+    Example: mnemon presets --of omniglot
     """
     from mnemon import presets as library
+    from mnemon.training.config import nearest
 
     if name is not None:
         print_json(library.load(name).as_dict(), indent=1)
         return
     found = {preset: library.load(preset) for preset in library.names()}
+    if of is not None:
+        about = {preset: (config.model.kind, config.data.name, *config.data.extra) for preset, config in found.items()}
+        found = {preset: config for preset, config in found.items() if of in about[preset]}
+        if not found:
+            known = sorted({word for words in about.values() for word in words})
+            raise ValueError(f"--of: no preset of a model or data set {of!r}{nearest(of, known)}")
     if as_json:
         print_json({preset: config.as_dict() for preset, config in found.items()})
         return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("preset", "model", "data", "what it trains"):
-        table.add_column(heading, no_wrap=heading in ("preset", "model"), overflow="fold")
+    for heading in ("preset", "what it trains"):
+        table.add_column(heading, no_wrap=heading == "preset")
     for preset, config in found.items():
-        names = "\n".join((config.data.name, *(f"+ {extra}" for extra in config.data.extra)))
-        table.add_row(preset, config.model.kind, names, config.description)
+        table.add_row(preset, config.description)
     make_console(False).print(table)
 
 
