@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,10 +47,29 @@ def alternate(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, lis
     for _ in range(rounds):
         for name, call in calls.items():
             call()
-            began = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(_seconds(call))
     return seconds
+
+
+def median_ms(call: Callable[[], Any], rounds: int) -> float:
+    """Milliseconds of a call, after three that are not timed."""
+    for _ in range(3):
+        call()
+    return 1e3 * statistics.median(_seconds(call) for _ in range(rounds))
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    """Of one call, from a GPU that has nothing to do to one that has done it."""
+    _wait()
+    began = time.perf_counter()
+    call()
+    _wait()
+    return time.perf_counter() - began
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def store(name: str, **values: Any) -> None:

@@ -5,15 +5,12 @@ On a GPU also the peak of memory, and a training step replayed as one CUDA graph
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.common import store
+from benchmarks.common import median_ms, store
 from mnemon.models.energy import EnergyModel
 from mnemon.nets.energy import GatedEnergy
 
@@ -57,8 +54,8 @@ def _measure(settings: dict[str, int], hidden: int, episodes: int, rounds: int, 
     model, one = models["step"], x[0]
     with torch.no_grad():
         state = model.write(one)
-        found = {"write ms": _median(lambda: model.write(one), rounds)}
-        found["read ms"] = _median(lambda: model.read(state, one), rounds)
+        found = {"write ms": median_ms(lambda: model.write(one), rounds)}
+        found["read ms"] = median_ms(lambda: model.read(state, one), rounds)
     for name, each in models.items():
         found[f"{name} ms"], found[f"{name} MB"] = _timed_step(each, x, rounds)
     if device == "cuda":
@@ -73,7 +70,7 @@ def _step(model: EnergyModel, x: Tensor) -> None:
 
 def _timed_step(model: EnergyModel, x: Tensor, rounds: int) -> tuple[float, float | None]:
     """Milliseconds, and on a GPU the peak of megabytes above what is held anyway."""
-    milliseconds = _median(lambda: _step(model, x), rounds)
+    milliseconds = median_ms(lambda: _step(model, x), rounds)
     if x.device.type != "cuda":
         return milliseconds, None
     held = torch.cuda.memory_allocated()
@@ -88,33 +85,9 @@ def _graph(model: EnergyModel, x: Tensor, rounds: int) -> float:
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
-            _capturable(model, x)
+            _step(model, x)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        _capturable(model, x)
-    return _median(graph.replay, rounds)
-
-
-def _capturable(model: EnergyModel, x: Tensor) -> None:
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            parameter.grad.zero_()
-    model.recall_loss(x, x)[0].mean().backward()
-
-
-def _median(call: Callable[[], Any], rounds: int) -> float:
-    call()
-    times = []
-    for _ in range(rounds):
-        _wait()
-        began = time.perf_counter()
-        call()
-        _wait()
-        times.append(1e3 * (time.perf_counter() - began))
-    return statistics.median(times)
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+        _step(model, x)
+    return median_ms(graph.replay, rounds)

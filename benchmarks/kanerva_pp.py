@@ -67,5 +67,3 @@ def _step(model: CodecModel, x: torch.Tensor) -> None:
         terms = model.terms(x)
     bound = terms.conditional if terms.memory_kl is None else terms.joint
     (-bound.mean() / T).backward()
-    if x.device.type == "cuda":
-        torch.cuda.synchronize()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from benchmarks.common import store
+from benchmarks.common import median_ms, store
 from mnemon import GaussianMemory, MixtureMemory
 from mnemon.core.episode import Codes
 from mnemon.memories.graphs import WriteGraphs
@@ -47,19 +44,19 @@ def run(rounds: int = 15) -> dict[str, Any]:
         "T": T,
         "C": C,
     }
-    found["vae step ms"] = vae_ms = _median(lambda: _step(vae, x), rounds)
+    found["vae step ms"] = vae_ms = median_ms(lambda: _step(vae, x), rounds)
     found |= _latency(device, rounds)
     for name, (memory, steps) in MEMORIES.items():
         codes = torch.randn(B, T, C, device=device, requires_grad=True)
-        found[f"write, {name}, ms"] = plain = _median(lambda m=memory, s=steps, c=codes: _write(m, c, s), rounds)
+        found[f"write, {name}, ms"] = plain = median_ms(lambda m=memory, s=steps, c=codes: _write(m, c, s), rounds)
         model = MemoryVAE(_codec(), memory, num_steps=steps).to(device)
         if device == "cuda":
             graphs = WriteGraphs()
-            replayed = _median(lambda m=memory, s=steps, c=codes, g=graphs: _write(m, c, s, g), rounds)
+            replayed = median_ms(lambda m=memory, s=steps, c=codes, g=graphs: _write(m, c, s, g), rounds)
             found[f"write, {name}, graphs, ms"] = replayed
             found[f"write, {name}, plain / graphs"] = plain / replayed
             model.use_graphs()
-        step = _median(lambda m=model: _step(m, x), rounds)
+        step = median_ms(lambda m=model: _step(m, x), rounds)
         found[f"step, {name}, ms"] = step
         found[f"step, {name}, / vae step"] = step / vae_ms
     return found
@@ -71,8 +68,8 @@ def _latency(device: str, rounds: int) -> dict[str, float]:
     x = (torch.rand(64, *model.codec.image_shape, device=device) < 0.2).float()
     with torch.no_grad():
         state = model.write(x)
-        write = _median(lambda: model.write(x), rounds)
-        read = _median(lambda: model.read(state, x), rounds)
+        write = median_ms(lambda: model.write(x), rounds)
+        read = median_ms(lambda: model.read(state, x), rounds)
     return {"write one episode of 64 ms": write, "read 64 cues ms": read}
 
 
@@ -90,21 +87,3 @@ def _write(memory: Any, codes: torch.Tensor, steps: int, graphs: WriteGraphs | N
     given = Codes(codes, torch.ones_like(codes))
     written = memory.write(given, num_steps=steps, graphs=graphs)
     memory.terms(given, written).joint.sum().backward()
-
-
-def _median(call: Callable[[], None], rounds: int) -> float:
-    for _ in range(3):
-        call()
-    times = []
-    for _ in range(rounds):
-        _wait()
-        began = time.perf_counter()
-        call()
-        _wait()
-        times.append(1e3 * (time.perf_counter() - began))
-    return statistics.median(times)
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()

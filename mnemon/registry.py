@@ -1,41 +1,15 @@
-"""The models by name: what each is, which paper it comes from, and how its configuration makes it."""
+"""The models by name: what each is, which paper it comes from, and which settings it takes."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from mnemon import building
 from mnemon.core.protocol import MemoryModel
-from mnemon.memories import CategoricalMemory, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
-from mnemon.memories.base import LatentMemory
-from mnemon.memories.pseudo_inverse import PseudoInverseMemory
-from mnemon.models import (
-    VAE,
-    AddressingModel,
-    ContextAwareLearner,
-    FullStatistician,
-    KanervaMachine,
-    KanervaPlusPlus,
-    MatchingModel,
-    MemoryVAE,
-    NeuralStatistician,
-    PseudoInverseModel,
-    SoftAttentionModel,
-    StochasticRegulariser,
-)
-from mnemon.models.codec_model import CodecModel
-from mnemon.models.energy import EnergyModel
-from mnemon.nets.codec import Codec
-from mnemon.nets.conditional import ConditionalCodec, embedding_net
-from mnemon.nets.contexts import ConditionalContexts, Contexts, TiedContexts
-from mnemon.nets.energy import EnergyNet, GatedEnergy
-from mnemon.nets.energy_conv import ConvEnergy, ResNetEnergy
-from mnemon.nets.matching import matching_nets
-from mnemon.nets.mlp import mlp
-from mnemon.nets.residual import RESIDUAL_WIDTH
-from mnemon.nets.resnet_tsm import tsm_codec
+from mnemon.memories import CategoricalMemory, GaussianMemory, MixtureMemory, TreeMemory
+from mnemon.models import MemoryVAE, StochasticRegulariser
 from mnemon.training.config import ModelConfig, nearest
 
 SHARED = {"kind", "image_shape", "likelihood", "architecture", "num_filters", "code_dim"}
@@ -52,12 +26,6 @@ LATENT = VARIANCES | {
 }
 KANERVA = VARIANCES | {"num_slots", "online", "autoencoder_weight", "trainable_prior"}
 SLOTS = {"embedding_dim", "similarity", "num_slots", "content_dim", "content_std"}
-CONTEXT_SIZES = ("num_contexts", "context_dim", "layer_dim", "hidden")
-FULL_SIZES = ("context_dim", "layer_dim", "num_layers")
-EMBEDDING_DIM = 128
-"""VMA, 4.2."""
-LARGE_IMAGE = 64
-"""Pixels on a side from which on residual nets begin with ResNet's own stem, which leaves a quarter of them."""
 ENERGY = {
     "energy",
     "dynamic_size",
@@ -109,208 +77,33 @@ def set_regulariser(model: MemoryModel, regulariser: Any) -> None:
     model.regulariser = StochasticRegulariser(**vars(regulariser))
 
 
-def _codec(config: ModelConfig, **options: Any) -> Codec:
-    assert config.image_shape is not None
-    return Codec.convolutional(
-        config.image_shape,
-        config.code_dim,
-        likelihood=config.likelihood,
-        architecture=config.architecture,
-        num_filters=config.num_filters,
-        **options,
-    )
-
-
-def _given(config: ModelConfig, *names: str) -> dict[str, Any]:
-    """The options that were set; the classes' own defaults stand for the others."""
-    values = {name: getattr(config, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _memory_vae(memory_class: type[LatentMemory], *names: str, **fixed: Any) -> Callable[[ModelConfig], CodecModel]:
-    def build(config: ModelConfig) -> CodecModel:
-        options = _given(config, "noise_var", "slot_var", *names)
-        memory = memory_class(config.code_dim, config.num_slots or 32, **options, **fixed)
-        regulariser = None if config.regulariser is None else StochasticRegulariser(**vars(config.regulariser))
-        return MemoryVAE(
-            _codec(config, code_var=config.code_var),
-            memory,
-            num_steps=config.num_steps,
-            regulariser=regulariser,
-            sampled_terms=config.sampled_terms,
-            write_gradient=config.write_gradient,
-            online_chunks=config.online_chunks,
-            cue_weight=config.cue_weight,
-        )
-
-    return build
-
-
-def _vae(config: ModelConfig) -> CodecModel:
-    return VAE(_codec(config))
-
-
-def _statistician(config: ModelConfig) -> CodecModel:
-    return NeuralStatistician(_codec(config, head=False), **_given(config, "context_dim", "hidden"))
-
-
-def _full_statistician(config: ModelConfig) -> CodecModel:
-    sizes = {"context_dim": 3, "layer_dim": 32, "num_layers": 2, **_given(config, *FULL_SIZES)}
-    if config.code_dim != ModelConfig.code_dim:
-        raise ValueError("model.code_dim: statistician-full decodes its layers and its context; set layer_dim instead")
-    code_dim = sizes["num_layers"] * sizes["layer_dim"] + sizes["context_dim"]
-    width = {} if config.architecture == "residual" else {"encoding_dim": config.hidden or RESIDUAL_WIDTH}
-    codec = _codec(dataclasses.replace(config, code_dim=code_dim), head=False, **width)
-    return FullStatistician(codec, **sizes, **_given(config, "hidden", "pooling"))
-
-
-def _context_aware(config: ModelConfig) -> CodecModel:
-    sizes = {"num_contexts": 2, "context_dim": 64, "layer_dim": 16, "hidden": 256, **_given(config, *CONTEXT_SIZES)}
-    if config.code_dim != ModelConfig.code_dim:
-        raise ValueError("model.code_dim: context-aware decodes its contexts and its code; set layer_dim instead")
-    number, context_dim, layer_dim, hidden = (sizes[name] for name in CONTEXT_SIZES)
-    code_dim = number * context_dim + layer_dim
-    codec = _codec(dataclasses.replace(config, code_dim=code_dim), head=False, encoding_dim=hidden)
-    nets: Contexts
-    if config.contexts == "thesis":
-        nets = ConditionalContexts(hidden, number, context_dim, layer_dim, hidden, config.pooling or "mean")
-    else:
-        nets = TiedContexts(hidden, number, context_dim, layer_dim, hidden)
-    options = _given(config, "constant", "pooling")
-    return ContextAwareLearner(codec, nets, number, context_dim, supervised=config.supervised, **options)
-
-
-def _kanerva(config: ModelConfig) -> CodecModel:
-    return _machine(config, _codec(config, head=False, encoding_dim=config.code_dim))
-
-
-def _machine(config: ModelConfig, codec: Codec, **options: Any) -> CodecModel:
-    memory = KanervaMemory(config.code_dim, config.num_slots or 32, **_given(config, "noise_var", "slot_var", "online"))
-    given = _given(config, "autoencoder_weight")
-    return KanervaMachine(codec, memory, trainable_prior=config.trainable_prior, **given, **options)
-
-
-def _conditional(config: ModelConfig, **options: Any) -> tuple[ConditionalCodec, Any]:
-    """Nets that see a memory's content, and the net that gives contents their keys."""
-    assert config.image_shape is not None
-    nets: dict[str, Any] = {"architecture": config.architecture, "num_filters": config.num_filters}
-    codec = ConditionalCodec.of(
-        config.image_shape,
-        config.code_dim,
-        likelihood=config.likelihood,
-        content_dim=config.content_dim,
-        **nets,
-        **options,
-    )
-    return codec, embedding_net(codec.content_shape, config.embedding_dim or EMBEDDING_DIM, **nets)
-
-
-def _addressing(config: ModelConfig) -> CodecModel:
-    codec, item_net = _conditional(config)
-    size = config.embedding_dim or EMBEDDING_DIM
-    query_net = embedding_net(codec.image_shape, size, architecture=config.architecture, num_filters=config.num_filters)
-    options = _given(config, "similarity", "num_slots", "content_std")
-    return AddressingModel(codec, item_net, query_net, size, learned_prior=not config.flat_prior, **options)
-
-
-def _soft_attention(config: ModelConfig) -> CodecModel:
-    codec, item_net = _conditional(config, conditional_prior=False, conditional_posterior=False)
-    size = config.embedding_dim or EMBEDDING_DIM
-    query_net = mlp((config.code_dim, 2 * size, size))
-    return SoftAttentionModel(codec, item_net, query_net, **_given(config, "similarity", "num_slots", "content_std"))
-
-
-def _matching(config: ModelConfig) -> CodecModel:
-    assert config.image_shape is not None
-    nets: dict[str, Any] = {"architecture": config.architecture, "num_filters": config.num_filters}
-    size = config.embedding_dim or EMBEDDING_DIM
-    codec, value_net = matching_nets(config.image_shape, config.code_dim, size, likelihood=config.likelihood, **nets)
-    item_net, start_net = (embedding_net(config.image_shape, size, **nets) for _ in range(2))
-    code_net = mlp((config.code_dim, 2 * size, size))
-    options = _given(config, "similarity", "num_matching_steps", "vary_items")
-    return MatchingModel(codec, item_net, value_net, start_net, code_net, size, **options)
-
-
-def _tsm_codec(config: ModelConfig, **options: Any) -> Codec:
-    """The nets of Kanerva++, which have no other architectures."""
-    assert config.image_shape is not None
-    if config.architecture != ModelConfig.architecture:
-        raise ValueError(
-            f"model.architecture: {config.kind} has nets of its own, got {config.architecture}; leave it out"
-        )
-    sizes: dict[str, Any] = {"num_filters": config.num_filters, **_given(config, "hidden")}
-    sizes["stem"] = "large" if min(config.image_shape[1:]) >= LARGE_IMAGE else "small"
-    return tsm_codec(config.image_shape, config.code_dim, likelihood=config.likelihood, **sizes, **options)
-
-
-def _kanerva_tsm(config: ModelConfig) -> CodecModel:
-    codec = _tsm_codec(config, head=False, encoding_dim=config.code_dim)
-    return _machine(config, codec, encode_together=True)
-
-
-def _pseudo_inverse(config: ModelConfig) -> CodecModel:
-    options = _given(config, "input_var", "inverse_steps")
-    memory = PseudoInverseMemory(config.code_dim, config.num_slots or 32, **options)
-    codec = _tsm_codec(config, head=False, encoding_dim=config.code_dim)
-    return PseudoInverseModel(codec, memory, **_given(config, "autoencoder_weight"))
-
-
-def _vae_tsm(config: ModelConfig) -> CodecModel:
-    return VAE(_tsm_codec(config))
-
-
-def _kanerva_pp(config: ModelConfig) -> CodecModel:
-    sizes: dict[str, Any] = {"num_filters": config.num_filters, **_given(config, "hidden")}
-    options = _given(config, "num_reads", "map_shape", "read_size")
-    return KanervaPlusPlus(_tsm_codec(config), dense_readout=config.dense_readout, **sizes, **options)
-
-
-def _energy_net(config: ModelConfig) -> EnergyNet:
-    assert config.image_shape is not None
-    sizes = _given(config, "dynamic_size", "hidden", "num_hops")
-    if config.energy == "gated":
-        return GatedEnergy(config.image_shape, **sizes)
-    sizes["channels"] = config.num_filters
-    if config.energy == "resnet":
-        return ResNetEnergy(config.image_shape, **sizes)
-    return ConvEnergy(config.image_shape, both_halve=config.energy == "conv_large", **sizes)
-
-
-def _energy(config: ModelConfig) -> EnergyModel:
-    return EnergyModel(
-        _energy_net(config),
-        use_gradient=config.gradient_term,
-        stepwise=config.stepwise,
-        recompute=config.recompute,
-        **_given(config, "write_steps", "read_steps", "write_rate", "read_rate"),
-    )
-
-
 MODELS: dict[str, Entry] = {
-    "vae": Entry("variational autoencoder", "Kingma and Welling, 2013", "none (a count)", "1", frozenset(), _vae),
+    "vae": Entry(
+        "variational autoencoder", "Kingma and Welling, 2013", "none (a count)", "1", frozenset(), building.vae
+    ),
     "statistician": Entry(
         "neural statistician (basic)",
         "Edwards and Storkey, 2017",
         "a Gaussian context vector of size D",
         "2 D + pooled statistics",
         frozenset({"context_dim", "hidden"}),
-        _statistician,
+        building.statistician,
     ),
     "statistician-full": Entry(
         "neural statistician (full)",
         "Edwards and Storkey, 2017; thesis, 5.1.2",
         "a Gaussian context vector of size D",
         "2 D + pooled statistics",
-        frozenset({*FULL_SIZES, "hidden", "pooling"}),
-        _full_statistician,
+        frozenset({*building.FULL_SIZES, "hidden", "pooling"}),
+        building.full_statistician,
     ),
     "context-aware": Entry(
         "context-aware learner",
         "thesis, chapter 6",
         "K Gaussian contexts of size D, and which of them are constant",
         "2 K D + 2^K + pooled statistics",
-        frozenset({*CONTEXT_SIZES, "constant", "pooling", "supervised", "contexts"}),
-        _context_aware,
+        frozenset({*building.CONTEXT_SIZES, "constant", "pooling", "supervised", "contexts"}),
+        building.context_aware,
     ),
     "dkm": Entry(
         "Dynamic Kanerva Machine",
@@ -318,7 +111,7 @@ MODELS: dict[str, Entry] = {
         "K slots, least-squares addresses",
         "K C + K^2",
         frozenset(KANERVA),
-        _kanerva,
+        building.kanerva,
     ),
     "vma": Entry(
         "variational memory addressing",
@@ -326,7 +119,7 @@ MODELS: dict[str, Entry] = {
         "M stored items, or M learned contents (num_slots)",
         "M (D + E)",
         frozenset(SLOTS | {"flat_prior"}),
-        _addressing,
+        building.addressing,
     ),
     "soft-attention": Entry(
         "soft attention over stored items",
@@ -334,7 +127,7 @@ MODELS: dict[str, Entry] = {
         "M stored items, or M learned contents (num_slots)",
         "M (D + E)",
         frozenset(SLOTS),
-        _soft_attention,
+        building.soft_attention,
     ),
     "gmn": Entry(
         "generative matching network",
@@ -342,7 +135,7 @@ MODELS: dict[str, Entry] = {
         "M stored items beside a learned pseudo-input",
         "M (D + E)",
         frozenset({"embedding_dim", "similarity", "num_matching_steps", "vary_items"}),
-        _matching,
+        building.matching,
     ),
     "kanerva-pp": Entry(
         "Kanerva++",
@@ -350,7 +143,7 @@ MODELS: dict[str, Entry] = {
         "one map, computed from the episode, of which keys read windows",
         "3 H W",
         frozenset({"num_reads", "map_shape", "read_size", "hidden", "dense_readout"}),
-        _kanerva_pp,
+        building.kanerva_pp,
     ),
     "dkm-tsm": Entry(
         "Dynamic Kanerva Machine, nets of Kanerva++",
@@ -358,7 +151,7 @@ MODELS: dict[str, Entry] = {
         "K slots, least-squares addresses",
         "K C + K^2",
         frozenset(KANERVA),
-        _kanerva_tsm,
+        building.kanerva_tsm,
     ),
     "pseudo-inverse": Entry(
         "generative pseudo-inverse memory, nets of Kanerva++",
@@ -366,7 +159,7 @@ MODELS: dict[str, Entry] = {
         "K slots, fitted to the episode by two pseudo-inverses",
         "K C",
         frozenset({"num_slots", "autoencoder_weight", "input_var", "inverse_steps"}),
-        _pseudo_inverse,
+        building.pseudo_inverse,
     ),
     "vae-tsm": Entry(
         "variational autoencoder, nets of Kanerva++",
@@ -374,7 +167,7 @@ MODELS: dict[str, Entry] = {
         "none (a count)",
         "1",
         frozenset({"hidden"}),
-        _vae_tsm,
+        building.vae_tsm,
     ),
     "ebmm": Entry(
         "energy-based memory",
@@ -382,7 +175,7 @@ MODELS: dict[str, Entry] = {
         "fast weights of a deep energy, written by gradient steps, read by descent",
         "P (the writable weights)",
         frozenset(ENERGY),
-        _energy,
+        building.energy,
     ),
     "vbm-gaussian": Entry(
         "VBM, Gaussian addresses",
@@ -390,7 +183,7 @@ MODELS: dict[str, Entry] = {
         "K slots, weighted sums of them",
         "K C + K^2",
         frozenset(LATENT),
-        _memory_vae(GaussianMemory),
+        building.memory_vae(GaussianMemory),
     ),
     "vbm-shifted": Entry(
         "VBM, Gaussian addresses with a location",
@@ -398,7 +191,7 @@ MODELS: dict[str, Entry] = {
         "K slots and a location",
         "K C + K^2 + C + 1",
         frozenset(LATENT | {"location_var"}),
-        _memory_vae(GaussianMemory, "location_var", shift=True),
+        building.memory_vae(GaussianMemory, "location_var", shift=True),
     ),
     "vbm-categorical": Entry(
         "VBM, categorical addresses",
@@ -406,7 +199,7 @@ MODELS: dict[str, Entry] = {
         "K slots, one per item",
         "K C + K",
         frozenset(LATENT),
-        _memory_vae(CategoricalMemory),
+        building.memory_vae(CategoricalMemory),
     ),
     "vbm-mixture": Entry(
         "VBM, mixture",
@@ -414,7 +207,7 @@ MODELS: dict[str, Entry] = {
         "H clusters, each K slots and a location",
         "H (K C + K^2 + C + 1)",
         frozenset(CLUSTERS),
-        _memory_vae(MixtureMemory, "num_clusters", "location_var"),
+        building.memory_vae(MixtureMemory, "num_clusters", "location_var"),
     ),
     "vbm-tree": Entry(
         "VBM, tree",
@@ -422,6 +215,6 @@ MODELS: dict[str, Entry] = {
         "a mixture per segment of the code",
         "G H (K C/G + K^2 + C/G + 1) + H^G",
         frozenset(CLUSTERS | {"num_segments"}),
-        _memory_vae(TreeMemory, "num_clusters", "location_var", "num_segments"),
+        building.memory_vae(TreeMemory, "num_clusters", "location_var", "num_segments"),
     ),
 }

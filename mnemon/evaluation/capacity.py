@@ -28,6 +28,8 @@ ITEMS_AT_ONCE = 2048
 LARGEST_HOPFIELD = 1024
 """Units: a network of more has over half a million couplings, and is no rival of equal size."""
 
+SLOTS = "slots of equal floats"
+
 
 @dataclass(frozen=True)
 class Task:
@@ -103,7 +105,7 @@ def baselines(image_shape: tuple[int, ...], floats: int, *, binary: bool) -> dic
         found |= {"hopfield, hebb": HopfieldModel(image_shape, "hebb"), "hopfield, storkey": HopfieldModel(image_shape)}
     found["modern hopfield, all kept"] = ModernHopfieldModel(image_shape)
     if floats >= size:
-        found["slots of equal floats"] = SlotMemory(image_shape, floats)
+        found[SLOTS] = SlotMemory(image_shape, floats)
     return found
 
 

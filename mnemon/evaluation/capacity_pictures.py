@@ -13,7 +13,7 @@ from mnemon import plots
 from mnemon.core.protocol import MemoryModel
 from mnemon.core.random import stream
 from mnemon.data.corruptions import corrupt
-from mnemon.evaluation.capacity import CAPACITY, Task
+from mnemon.evaluation.capacity import CAPACITY, SLOTS, Task
 from mnemon.evaluation.likelihood import TestSet
 
 METRICS = {"wrong_pixels": "share of wrong pixels", "mse_recalled": "squared error per pixel"}
@@ -43,8 +43,8 @@ def _series(records: list[Mapping[str, Any]]) -> dict[str, tuple[list[float], li
     """Curves by name, points in the order of their lengths."""
     series: dict[str, list[tuple[float, float]]] = {}
     for record in records:
-        trained = record["updates"] is not None
-        name = f"{record['model']}, {record['memory_floats']:,} floats" if trained else record["model"]
+        sized = record["updates"] is not None or record["model"] == SLOTS
+        name = f"{record['model']}, {record['memory_floats']:,} floats" if sized else record["model"]
         series.setdefault(name, []).append((record["episode_length"], record["value"]))
     return {name: _line(points) for name, points in series.items()}
 

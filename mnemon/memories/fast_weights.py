@@ -128,11 +128,15 @@ def recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     """`function(*inputs)`, of which the backward pass keeps the inputs alone.
 
     Reentrant, since transforms of torch.func refuse the hooks that the other kind needs: what else the function uses
-    must be parameters, whose gradients add up in `.grad`.
+    must be parameters, whose gradients add up in `.grad`. That happens only if an input needs a gradient; where none
+    does, one is added.
     """
     if not torch.is_grad_enabled():
         return function(*inputs)
-    return checkpoint(function, *inputs, use_reentrant=True, preserve_rng_state=False)
+    needs = torch.empty(0, requires_grad=not any(each.requires_grad for each in inputs))
+    return checkpoint(
+        lambda _, *inputs: function(*inputs), needs, *inputs, use_reentrant=True, preserve_rng_state=False
+    )
 
 
 def inverse_softplus(value: float) -> float:

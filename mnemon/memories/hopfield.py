@@ -47,7 +47,7 @@ def write_couplings(x: Tensor, rule: Rule, *, start: Tensor | None = None, count
         return _without_diagonal(weights + (shares[..., None] * x).mT @ x / size)
     for pattern, share in zip(x.unbind(-2), shares.clamp(max=1).unbind(-1), strict=True):
         weights = weights + share[..., None, None] * _storkey_change(weights, pattern)
-    return weights.expand(*x.shape[:-2], size, size)
+    return weights
 
 
 def _storkey_change(weights: Tensor, pattern: Tensor) -> Tensor:
@@ -72,7 +72,8 @@ def settle(weights: Tensor, x: Tensor, num_sweeps: int = 10) -> Tensor:
 
     Shapes: (*B, D, D), (*B, Q, D) -> (*B, Q, D)
     """
-    x = x.clone()
+    batch = torch.broadcast_shapes(weights.shape[:-2], x.shape[:-2])
+    x = x.expand(*batch, *x.shape[-2:]).clone()
     for _ in range(num_sweeps):
         for i in range(x.shape[-1]):
             drive = (x @ weights[..., i, :, None]).squeeze(-1)
@@ -80,8 +81,10 @@ def settle(weights: Tensor, x: Tensor, num_sweeps: int = 10) -> Tensor:
     return x
 
 
-def retrieve(patterns: Tensor, x: Tensor, beta: float, num_steps: int = 1) -> Tensor:
-    """x <- X' softmax(beta X x). Shapes: patterns (*B, T, D), x (*B, Q, D) -> (*B, Q, D)"""
-    for _ in range(num_steps):
-        x = torch.softmax(beta * x @ patterns.mT, -1) @ patterns
-    return x
+def retrieve(patterns: Tensor, x: Tensor, beta: float, *, counts: Tensor | None = None) -> Tensor:
+    """X' softmax(beta X x), every pattern as often as it counts; 0 for an absent one.
+
+    Shapes: patterns (*B, T, D), x (*B, Q, D), counts (*B, T) -> (*B, Q, D)
+    """
+    scores = beta * x @ patterns.mT
+    return torch.softmax(scores if counts is None else scores + counts.log()[..., None, :], -1) @ patterns

@@ -5,7 +5,7 @@
     z ~ p(z | c),  x ~ p(x | z, c_1, ..., c_K)
 
 Thesis, chapter 6. Parts of the bound: code_kl is that of z (L), address_kl that of the varying contexts (C_v),
-memory_kl that of the constant ones (C_c), choice_kl that of a (A).
+memory_kl that of the constant ones (C_c), choice_kl that of a (A); see `constant_choice` and `context_latents`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_size, holds
+from mnemon.core.checks import check_size
 from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.core.patterns import Constant, constant_patterns
 from mnemon.core.protocol import Terms
 from mnemon.core.state import State, rank
-from mnemon.distributions.choices import balance, concrete_log_density, gumbel_softmax, straight_through, uniform_kl
+from mnemon.distributions.choices import uniform_kl
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.frames import Frames
+from mnemon.models import constant_choice
 from mnemon.models.agreement import best_agreement
 from mnemon.models.codec_model import CodeModel, full_precision
+from mnemon.models.context_latents import combine_contexts, draw_codes, infer_latents, mean_code
 from mnemon.nets.codec import Codec
-from mnemon.nets.contexts import Contexts, standard_like
+from mnemon.nets.contexts import Contexts
 from mnemon.nets.residual import ResidualMLP
 from mnemon.nets.sets import PoolingKind, make_pooling
 from mnemon.objectives import Estimator, Surrogate
@@ -53,16 +55,6 @@ class ContextsState(State):
     @property
     def constant(self) -> DiagonalGaussian:
         return DiagonalGaussian(self.mean, self.std)
-
-
-class Latents(NamedTuple):
-    """Contexts and codes of items, and what they cost. Shapes: code (..., T, C), kls (..., T), constant_kl (...)"""
-
-    code: Tensor
-    code_kl: Tensor
-    varying_kl: Tensor
-    constant_kl: Tensor
-    log_ratio: Tensor
 
 
 class ContextAwareLearner(CodeModel):
@@ -168,7 +160,7 @@ class ContextAwareLearner(CodeModel):
         first, *choice = pooled.split(self.pooled_dims, -1)
         q = self.contexts.constant(first, count)
         if constant is not None:
-            log_choice = self._known(where, constant, pooled)
+            log_choice = constant_choice.known_choice(where, constant, self.patterns, pooled)
         elif choice:
             log_choice = full_precision(self.choice_after(choice[0])).log_softmax(-1)
         else:
@@ -177,70 +169,13 @@ class ContextAwareLearner(CodeModel):
                 log_choice = (log_choice + prior.log_choice).log_softmax(-1)
         return ContextsState(q.mean, q.std, log_choice, pooled, count)
 
-    def _known(self, where: str, constant: Tensor, like: Tensor) -> Tensor:
-        """log q(a) of a that is given: 0 at its pattern. Shapes: (*B, K) -> (*B, M)"""
-        if constant.shape[-1] != self.num_contexts:
-            raise ValueError(
-                f"{where}: expected constant (*B, {self.num_contexts}), one entry for each context, got "
-                f"{tuple(constant.shape)}; make the model with num_contexts={constant.shape[-1]}"
-            )
-        same = (constant[..., None, :].to(self.patterns.dtype) == self.patterns).all(-1)
-        if not holds(same.any(-1)):
-            raise ValueError(
-                f"{where}: expected labels of a among {self.patterns.int().tolist()}, got others; make the model with "
-                "constant='any' to allow every pattern"
-            )
-        log_choice = torch.where(same, 0.0, -math.inf).to(like.dtype)
-        return log_choice.expand(*like.shape[:-1], len(self.patterns))
-
     @torch.no_grad()
     def _choice_by_bound(self, x: Tensor, encodings: Tensor, q: DiagonalGaussian, counts: Tensor | None) -> Tensor:
         """softmax of the bound under each pattern, at the means of all latents. Shapes: -> (*B, M)"""
-        chosen = self._every_pattern(q.mean.shape[:-2])
-        found = self._infer(encodings, q, chosen, None, at_mean=True)
+        chosen = constant_choice.every_pattern(self.patterns, q.mean.shape[:-2])
+        found = infer_latents(self.contexts, encodings, q, chosen, None, at_mean=True)
         per_item = self.codec.log_prob(found.code, x) - found.code_kl - found.varying_kl
-        whole = (per_item if counts is None else counts * per_item).sum(-1) - found.constant_kl
-        return whole.movedim(0, -1).log_softmax(-1)
-
-    # -- latents -----------------------------------------------------------------------------------
-
-    def _every_pattern(self, batch_shape: Sequence[int]) -> Tensor:
-        """Shapes: -> (M, *B, K)"""
-        ones = (1,) * len(batch_shape)
-        return self.patterns.reshape(-1, *ones, self.num_contexts).expand(-1, *batch_shape, -1)
-
-    def _infer(
-        self,
-        encodings: Tensor,
-        q: DiagonalGaussian,
-        chosen: Tensor,
-        generator: torch.Generator | None,
-        *,
-        at_mean: bool = False,
-    ) -> Latents:
-        """Contexts and codes of items under given patterns, which all use the same noise.
-
-        Shapes: encodings (*B, T, width), q (*B, K, D), chosen (..., *B, K) with values in [0, 1]
-        """
-        nets, scale = self.contexts, 0.0 if at_mean else 1.0
-        chosen = chosen.to(q.mean.dtype)
-        fixed = q.mean + scale * q.std * _noise(q.mean, q.mean.shape, generator)
-        shared = chosen[..., None] * fixed
-        q_v, p_v = nets.varying(encodings, shared, chosen), nets.varying_prior(shared, chosen)
-        shape = (*encodings.shape[:-1], self.num_contexts, self.context_dim)
-        varying = q_v.mean + scale * q_v.std * _noise(q.mean, shape, generator)
-        free = 1 - chosen[..., None, :]
-        c = shared[..., None, :, :] + free[..., None] * varying
-        q_z, p_z = nets.code(encodings, c), nets.code_prior(c)
-        z = q_z.mean + scale * q_z.std * _noise(q.mean, (*encodings.shape[:-1], nets.code_dim), generator)  # type: ignore[arg-type]
-        ratio = (free * _log_ratios(varying, p_v, q_v)).sum(-1) + _log_ratios(z, p_z, q_z)
-        return Latents(
-            code=torch.cat((c.flatten(-2), z.expand(*c.shape[:-2], -1)), -1),
-            code_kl=q_z.kl(p_z).expand(c.shape[:-2]),
-            varying_kl=(free * q_v.kl(p_v)).sum(-1),
-            constant_kl=(chosen * q.kl(standard_like(q))).sum(-1),
-            log_ratio=ratio,
-        )
+        return constant_choice.choice_by_bound(per_item, found.constant_kl, counts)
 
     # -- the bound ---------------------------------------------------------------------------------
 
@@ -255,54 +190,33 @@ class ContextAwareLearner(CodeModel):
         estimator: Estimator | None = None,
         kl_weight: float | Tensor = 1.0,
     ) -> tuple[Terms, ContextsState]:
-        """The parts of the bound with a summed out (estimator "enumerate"), or drawn. With a given, choice_kl is 0.
+        """The parts of the bound with a summed out or drawn, as the estimator says: see `constant_choice`.
 
-        posterior: summed out with q(a | X) proportional to exp(bound under a), where the KL terms weigh `kl_weight`, in
-        place of the net's, which is taught by it. q then depends on the noise, so a training's values are a little
-        above those of the bound that is reported in evaluation, which uses the net.
-
-        balanced: likewise, and every pattern equally often in the batch, as p(a) has it; without this, contexts may
-        settle so that one is never constant. gumbel: hard draws, so the discrete bound; only their gradient is that of
-        the relaxed draw. concrete: soft draws and the ratio of Concrete densities, which concerns the relaxed model
-        alone. Thesis, 6.3.2
+        Without an estimator a is summed out. With a given, choice_kl is 0.
         """
         self.codec.check("terms", x)
         self._check_items("terms", x, constant)
-        kind = "enumerate" if estimator is None or constant is not None else estimator.kind
-        by_bound = kind in ("posterior", "balanced") and self.training
-        if not self.training and kind in ("posterior", "balanced"):
-            kind = "enumerate"
+        estimator = constant_choice.used_estimator(estimator if constant is None else None, self.training)
+        by_bound = estimator.kind in constant_choice.BY_BOUND
+        summed = constant is None and (by_bound or estimator.kind == "enumerate")
         x = self._present(x, mask)
         encodings = self.codec.encodings(x)
         state = self._write("terms", x, encodings, None, self._subset(mask, write_mask), None, constant)
-        choice_kl = uniform_kl(state.log_choice)
+        log_q, choice_kl = state.log_choice, uniform_kl(state.log_choice)
         if constant is not None:
             chosen, choice_kl = constant.to(state.mean.dtype), torch.zeros_like(choice_kl)
-        elif by_bound or kind == "enumerate":
-            chosen = self._every_pattern(state.batch_shape)
+        elif summed:
+            chosen = constant_choice.every_pattern(self.patterns, state.batch_shape)
         else:
-            assert estimator is not None
-            log_y = gumbel_softmax(state.log_choice, estimator.temperature, generator)
-            y = log_y.exp() if kind == "concrete" else straight_through(log_y.exp())
-            chosen = y @ self.patterns.to(y.dtype)
-            if kind == "concrete":
-                flat = torch.full_like(log_y, -math.log(len(self.patterns)))
-                densities = (concrete_log_density(log_y, p, estimator.temperature) for p in (state.log_choice, flat))
-                choice_kl = next(densities) - next(densities)
-        found = self._infer(encodings, state.constant, chosen, generator)
+            chosen, choice_kl = constant_choice.relaxed_pattern(log_q, self.patterns, estimator, generator)
+        found = infer_latents(self.contexts, encodings, state.constant, chosen, generator)
         parts = [self.codec.log_prob(found.code, x), found.code_kl, found.varying_kl, found.constant_kl]
         counts = None if mask is None else mask.to(parts[0].dtype)
-        log_q = state.log_choice
         if by_bound:
-            log_q = _posterior_choice(parts, counts, kl_weight)
-            if kind == "balanced":
-                log_q = balance(log_q)
-            taught = -(log_q.exp() * state.log_choice).sum(-1)
-            choice_kl = uniform_kl(log_q) + taught - taught.detach()  # the net learns it, and no value changes
-        if (by_bound or kind == "enumerate") and constant is None:
-            weights = log_q.exp().movedim(-1, 0)
-            per_item = [(weights[..., None] * part).sum(0) for part in parts[:3]]
-            parts = [*per_item, (weights * parts[3]).sum(0)]
+            log_q = constant_choice.posterior_choice(parts, counts, kl_weight, balanced=estimator.kind == "balanced")
+            choice_kl = constant_choice.taught_kl(log_q, state.log_choice)
+        if summed:
+            parts = constant_choice.sum_out(parts, log_q)
         reconstruction, code_kl, varying_kl, constant_kl = parts
         return Terms(reconstruction, code_kl, varying_kl, constant_kl, counts, choice_kl), state
 
@@ -330,7 +244,7 @@ class ContextAwareLearner(CodeModel):
         terms, state = self.terms_and_state(x, constant=told, estimator=estimator, kl_weight=kl_weight, **options)
         agreement = None
         if known is not None and not self.supervised and known.shape[-1] == self.num_contexts:
-            agreement = best_agreement(self.patterns[state.log_choice.argmax(-1)], known)
+            agreement = best_agreement(self._likely_pattern(state), known)
         return Surrogate(None, terms, state, agreement)
 
     # -- reading and generating --------------------------------------------------------------------
@@ -352,7 +266,9 @@ class ContextAwareLearner(CodeModel):
         Shapes: constant (*B, K) -> (*B, n, *X). Thesis, figures 6.3, 6.4 and 6.6
         """
         check_size("n", n)
-        return self._image(self._set_codes(state, n, constant, at_mean, generator), sample_pixels, generator)
+        chosen = self._draw_pattern(state, generator) if constant is None else constant
+        codes = draw_codes(self.contexts, state.constant, chosen, n, generator, at_mean=at_mean)
+        return self._image(self.codec.decode(codes), sample_pixels, generator)
 
     def combine(self, states: Sequence[ContextsState], constants: Sequence[Tensor]) -> tuple[ContextsState, Tensor]:
         """A state with the constant contexts of several sets, and which contexts it has: what `sample_sets` takes.
@@ -361,63 +277,32 @@ class ContextAwareLearner(CodeModel):
         """
         if not states or len(states) != len(constants):
             raise ValueError(f"combine: expected a pattern for every state, got {len(constants)} for {len(states)}")
-        whole, together = self.prior_state(tuple(states[0].batch_shape)), torch.zeros_like(constants[0].bool())
-        mean, std = whole.mean, whole.std
-        for state, constant in zip(states, constants, strict=True):
-            given = constant.bool()
-            mean = torch.where(given[..., None], state.mean, mean)
-            std = torch.where(given[..., None], state.std, std)
-            together = together | given
-        return whole.replace(mean=mean, std=std), together
-
-    def _set_codes(
-        self,
-        state: ContextsState,
-        n: int,
-        constant: Tensor | None,
-        at_mean: bool,
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        chosen = (self._draw_pattern(state, generator) if constant is None else constant).to(state.mean.dtype)
-        fixed = state.mean if at_mean else state.constant.rsample(generator=generator)
-        shared = chosen[..., None] * fixed
-        p_v = self.contexts.varying_prior(shared, chosen)
-        shape = (*chosen.shape[:-1], n, self.num_contexts, self.context_dim)
-        varying = p_v.mean + p_v.std * _noise(fixed, shape, generator)
-        c = shared[..., None, :, :] + (1 - chosen)[..., None, :, None] * varying
-        p_z = self.contexts.code_prior(c)
-        return self.codec.decode(torch.cat((c.flatten(-2), p_z.rsample(generator=generator)), -1))
+        whole = self.prior_state(tuple(states[0].batch_shape))
+        q, together = combine_contexts(whole.constant, [state.constant for state in states], constants)
+        return whole.replace(mean=q.mean, std=q.std), together
 
     def _draw_pattern(self, state: ContextsState, generator: torch.Generator | None) -> Tensor:
-        """a ~ q(a | X). Shapes: -> (*B, K)"""
-        probs = state.log_choice.exp()
-        flat = probs.reshape(-1, probs.shape[-1])
-        drawn = torch.multinomial(flat, 1, generator=generator).reshape(probs.shape[:-1])
-        return self.patterns[drawn]
+        return constant_choice.draw_pattern(state.log_choice, self.patterns, generator)
 
     def _likely_pattern(self, state: ContextsState) -> Tensor:
-        return self.patterns[state.log_choice.argmax(-1)]
+        return constant_choice.likely_pattern(state.log_choice, self.patterns)
 
     def _recall_codes(self, state: ContextsState, cue: Tensor, generator: torch.Generator | None) -> Tensor:
         at_mean = generator is None
         chosen = self._likely_pattern(state) if at_mean else self._draw_pattern(state, generator)
-        return self._infer(self.codec.encodings(cue), state.constant, chosen, generator, at_mean=at_mean).code
-
-    def _generate(self, state: ContextsState, n: int, generator: torch.Generator | None) -> Tensor:
-        return self._set_codes(state, n, None, False, generator)
+        encodings = self.codec.encodings(cue)
+        return infer_latents(self.contexts, encodings, state.constant, chosen, generator, at_mean=at_mean).code
 
     def _sample_codes(self, state: ContextsState, n: int, generator: torch.Generator | None) -> Tensor:
-        raise NotImplementedError("a set's codes are drawn together: see _set_codes")
+        return draw_codes(self.contexts, state.constant, self._draw_pattern(state, generator), n, generator)
 
     def _mean_code(self, state: ContextsState) -> Tensor:
-        chosen = self._likely_pattern(state).to(state.mean.dtype)
-        shared = chosen[..., None] * state.mean
-        c = shared + (1 - chosen)[..., None] * self.contexts.varying_prior(shared, chosen).mean[..., 0, :, :]
-        return torch.cat((c.flatten(-2), self.contexts.code_prior(c).mean), -1)
+        return mean_code(self.contexts, state.constant, self._likely_pattern(state))
 
     def _log_weight(self, state: ContextsState, x: Tensor, generator: torch.Generator | None) -> Tensor:
         """a and the constant contexts are drawn once for all items of an episode."""
-        found = self._infer(self.codec.encodings(x), state.constant, self._draw_pattern(state, generator), generator)
+        encodings, chosen = self.codec.encodings(x), self._draw_pattern(state, generator)
+        found = infer_latents(self.contexts, encodings, state.constant, chosen, generator)
         return self.codec.log_prob(found.code, x) + found.log_ratio
 
     # -- checks ------------------------------------------------------------------------------------
@@ -442,19 +327,3 @@ class ContextAwareLearner(CodeModel):
                 "write: expected no prior, since this model's pooling needs all items at once; write them together, or "
                 "use a model with pooling mean"
             )
-
-
-def _posterior_choice(parts: Sequence[Tensor], counts: Tensor | None, kl_weight: float | Tensor) -> Tensor:
-    """log q(a | X) proportional to the bound under each pattern. Shapes: parts (M, *B, T) and (M, *B) -> (*B, M)"""
-    reconstruction, code_kl, varying_kl, constant_kl = (part.detach() for part in parts)
-    per_item = reconstruction - kl_weight * (code_kl + varying_kl)
-    whole = (per_item if counts is None else counts * per_item).sum(-1) - kl_weight * constant_kl
-    return whole.movedim(0, -1).log_softmax(-1)
-
-
-def _noise(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
-    return torch.randn(tuple(shape), dtype=like.dtype, device=like.device, generator=generator)
-
-
-def _log_ratios(value: Tensor, p: DiagonalGaussian, q: DiagonalGaussian) -> Tensor:
-    return p.log_prob(value) - q.log_prob(value)

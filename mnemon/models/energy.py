@@ -50,7 +50,7 @@ class StepSizes(nn.Module):
 
 
 class EnergyModel(RecallModel):
-    """A deep energy whose writable weights are the memory.
+    """A deep energy whose writable weights are the memory. A write whose weights stop being finite is refused.
 
     net           the energy; its `memory` layers are written
     write_steps, write_rate, use_gradient   of the write: see `WriteRule`
@@ -59,6 +59,8 @@ class EnergyModel(RecallModel):
     stepwise      train every read step towards the pattern, not the last alone (EBMM, A.4)
     recompute     training keeps only what goes from step to step and computes the rest anew: less memory, more time
     """
+
+    state_kind = FastWeightState
 
     def __init__(
         self,
@@ -88,27 +90,16 @@ class EnergyModel(RecallModel):
 
     # -- write -------------------------------------------------------------------------------------
 
-    def write(
+    def _write(
         self,
         x: Tensor,
-        *,
-        prior: FastWeightState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        num_steps: int | None = None,
-        generator: torch.Generator | None = None,
+        prior: FastWeightState | None,
+        counts: Tensor | None,
+        num_steps: int | None,
+        generator: torch.Generator | None,
     ) -> FastWeightState:
-        """Write patterns into fresh weights, or into those of `prior`. Nothing is drawn.
-
-        Weights are multiplicities: they count in the means over patterns, which alone decide where the steps go.
-        A write whose weights stop being finite is refused, and `prior` stays as it was.
-        """
-        if num_steps is not None:
-            check_size("num_steps", num_steps)
-        self._check("write", x, mask)
-        if prior is not None:
-            self._check_state("write: prior", prior, FastWeightState, self._sizes)
-        kept = self._write(x, prior, mask, weights, num_steps)
+        """Counts weigh in the means over patterns, which alone decide where the steps go. Nothing is drawn."""
+        kept = self._write_steps(x, counts, prior, num_steps)
         finite = torch.stack([each.isfinite().all() for each in kept])
         if not holds(finite):
             step, largest = int(finite.int().argmin()) + 1, float(self.rule.rates.detach().max())
@@ -119,30 +110,20 @@ class EnergyModel(RecallModel):
             )
         return FastWeightState(kept[-1])
 
-    def _write(
+    def _write_steps(
         self,
         x: Tensor,
+        counts: Tensor | None,
         prior: FastWeightState | None = None,
-        mask: Tensor | None = None,
-        counts: Tensor | None = None,
         num_steps: int | None = None,
     ) -> list[Tensor]:
-        """The weights after every step. Shapes: x (*B, T, *X) -> (*B, P) each"""
-        batch = x.shape[: x.ndim - len(self.image_shape) - 1]
+        """The weights after every step. Shapes: x (*B, T, *X), counts (*B, T) -> (*B, P) each"""
         start = self.net.memory_weights()
-        weights = (start if prior is None else prior.weights).expand(*batch, -1).reshape(-1, len(start))
-        share = self._share(x, mask, counts).reshape(len(weights), -1)
-        x = self._present(x, mask).reshape(len(weights), -1, *self.image_shape)
+        x, weights, leading = self._paired(FastWeightState(start) if prior is None else prior, x)
+        counts = torch.ones(leading, dtype=x.dtype, device=x.device) if counts is None else counts
+        share = (counts / counts.sum(-1, keepdim=True)).expand(leading).reshape(len(weights), -1)
         kept = self.rule(self.net.with_memory, weights, start, x, share, num_steps)
-        return [each.view(*batch, -1) for each in kept]
-
-    def _share(self, x: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
-        """What each item counts in the means. Shapes: -> (*B, T)"""
-        leading = x.shape[: x.ndim - len(self.image_shape)]
-        counts = self._counts("write", x, mask, weights)
-        if counts is None:
-            return torch.full(leading, 1 / leading[-1], dtype=x.dtype, device=x.device)
-        return counts / counts.sum(-1, keepdim=True)
+        return [each.view(*leading[:-1], -1) for each in kept]
 
     @property
     def _sizes(self) -> tuple[int]:
@@ -157,33 +138,12 @@ class EnergyModel(RecallModel):
     def energy(self, state: FastWeightState, x: Tensor) -> Tensor:
         """E(x) under the memory: low where a pattern is stored. It has no unit and no normaliser: compare it within
         one memory only. Shapes: (*B, Q, *X) -> (*B, Q)"""
-        self._check("energy", x)
-        self._check_state("energy", state, FastWeightState, self._sizes)
+        self._check("energy", x, state)
         flat, weights, leading = self._paired(state, x)
         return vmap(self.net.with_memory)(weights, flat).view(leading)
 
-    def read(
-        self,
-        state: FastWeightState,
-        cue: Tensor,
-        *,
-        observed: Tensor | None = None,
-        steps: int = 1,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Descend from the cues; `steps` reads, each from where the last one ended. Nothing is drawn.
-
-        Unobserved pixels start from 0, as erased ones do in training. Shapes: (*B, Q, *X) -> (*B, Q, *X)
-        """
-        check_size("steps", steps)
-        current = self._filled(cue, observed)
-        self._check("read", current)
-        self._check_state("read", state, FastWeightState, self._sizes)
-        recalled = current
-        for _ in range(steps):
-            recalled = self.trajectory(state, current)[-1]
-            current = recalled if observed is None else torch.where(observed, cue, recalled)
-        return recalled
+    def _recall(self, state: FastWeightState, x: Tensor) -> Tensor:
+        return self.trajectory(state, x)[-1]
 
     def trajectory(self, state: FastWeightState, cue: Tensor) -> list[Tensor]:
         """Where a read stands after each of its steps. Shapes: (*B, Q, *X) -> (*B, Q, *X) each. EBMM, A.1 and A.2."""
@@ -228,7 +188,8 @@ class EnergyModel(RecallModel):
 
         Shapes: x (*B, T, *X), cue (*B, Q, *X) -> (*B, Q), and (*B, Q, *X) for each step. EBMM, A.4.
         """
-        state = FastWeightState(self._write(x, mask=mask)[-1])
+        counts = None if mask is None else mask.to(x.dtype)
+        state = FastWeightState(self._write_steps(self._present(x, mask), counts)[-1])
         read = self.trajectory(state, cue)
         wanted = x if targets is None else targets
         scored = read if self.stepwise else read[-1:]

@@ -24,63 +24,67 @@ class HopfieldModel(RecallModel):
     rule  "hebb" or "storkey"
     """
 
+    state_kind = HopfieldState
+
     def __init__(self, image_shape: tuple[int, ...], rule: Rule = "storkey", *, num_sweeps: int = 10) -> None:
         super().__init__(image_shape)
         check_size("num_sweeps", num_sweeps)
         self.rule, self.num_sweeps, self.size = rule, num_sweeps, math.prod(image_shape)
 
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        return self.size, self.size
+
     def memory_floats(self, state: State) -> int:
         """Couplings of pairs, and a threshold for every unit (0 here)."""
         return self.size * (self.size - 1) // 2 + self.size
 
-    def write(
+    def _write(
         self,
         x: Tensor,
-        *,
-        prior: HopfieldState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        num_steps: int | None = None,
-        generator: torch.Generator | None = None,
+        prior: HopfieldState | None,
+        counts: Tensor | None,
+        num_steps: int | None,
+        generator: torch.Generator | None,
     ) -> HopfieldState:
-        self._check("write", x, mask)
-        if prior is not None:
-            self._check_state("write: prior", prior, HopfieldState, (self.size, self.size))
-        counts = self._counts("write", x, mask, weights)
         start = None if prior is None else prior.weights
-        return HopfieldState(
-            write_couplings(self._signs(self._present(x, mask)), self.rule, start=start, counts=counts)
-        )
+        return HopfieldState(write_couplings(self._signs(x), self.rule, start=start, counts=counts))
 
-    def read(
-        self,
-        state: HopfieldState,
-        cue: Tensor,
-        *,
-        observed: Tensor | None = None,
-        steps: int = 1,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        check_size("steps", steps)
-        current = self._filled(cue, observed)
-        self._check("read", current)
-        self._check_state("read", state, HopfieldState, (self.size, self.size))
-        recalled = current
-        for _ in range(steps):
-            units = settle(state.weights, self._signs(current), self.num_sweeps)
-            recalled = ((units + 1) / 2).unflatten(-1, self.image_shape)
-            current = recalled if observed is None else torch.where(observed, cue, recalled)
-        return recalled
+    def _recall(self, state: HopfieldState, x: Tensor) -> Tensor:
+        return ((settle(state.weights, self._signs(x), self.num_sweeps) + 1) / 2).unflatten(-1, self.image_shape)
 
     def prior_state(self, batch_shape: tuple[int, ...] = ()) -> HopfieldState:
         return HopfieldState(torch.zeros(*batch_shape, self.size, self.size))
 
     def _signs(self, x: Tensor) -> Tensor:
         """Shapes: (*B, T, *X) -> (*B, T, D) of -1 and 1"""
-        return torch.where(x.flatten(x.ndim - len(self.image_shape)) > 0.5, 1.0, -1.0).to(x.dtype)
+        return torch.where(self._flat(x) > 0.5, 1.0, -1.0).to(x.dtype)
 
 
-class ModernHopfieldModel(RecallModel):
+class PatternModel(RecallModel):
+    """Keeps the patterns as they came; a subclass says what is recalled from them."""
+
+    state_kind = ItemState
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        return -1, math.prod(self.image_shape)
+
+    def _write(
+        self,
+        x: Tensor,
+        prior: ItemState | None,
+        counts: Tensor | None,
+        num_steps: int | None,
+        generator: torch.Generator | None,
+    ) -> ItemState:
+        """The items, after those of `prior`. They are compared as they are, and need no keys."""
+        items = self._flat(x)
+        new = ItemState(items, items[..., :0], counts).compact()
+        return new if prior is None else prior.append(new)
+
+
+class ModernHopfieldModel(PatternModel):
     """All patterns are kept; recall moves to their mean under softmax(beta <pattern, cue>), pixels as 2 x - 1.
 
     Its memory grows with the episode: it is an upper mark, not a rival at equal size.
@@ -90,32 +94,12 @@ class ModernHopfieldModel(RecallModel):
         super().__init__(image_shape)
         self.beta = beta
 
-    def write(
-        self,
-        x: Tensor,
-        *,
-        prior: ItemState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        num_steps: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> ItemState:
-        return _stored(self, x, prior, mask, weights)
-
-    def read(
-        self,
-        state: ItemState,
-        cue: Tensor,
-        *,
-        observed: Tensor | None = None,
-        steps: int = 1,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        check_size("steps", steps)
-        return _read_patterns(self, state, cue, observed, steps, self.beta)
+    def _recall(self, state: ItemState, x: Tensor) -> Tensor:
+        found = retrieve(2 * state.items - 1, 2 * self._flat(x) - 1, self.beta, counts=state.counts)
+        return ((found + 1) / 2).unflatten(-1, self.image_shape)
 
 
-class SlotMemory(RecallModel):
+class SlotMemory(PatternModel):
     """Keeps the images that fit into a number of floats, a random subset of the episode, and recalls the nearest.
 
     capacity  floats; None keeps everything
@@ -129,98 +113,41 @@ class SlotMemory(RecallModel):
                 f"capacity: expected room for an image of {math.prod(image_shape)} numbers, got {capacity}"
             )
 
-    def write(
+    def memory_floats(self, state: State) -> int:
+        """Of all slots, also of those that a short episode leaves empty."""
+        return super().memory_floats(state) if self.num_slots is None else self.num_slots * math.prod(self.image_shape)
+
+    def _write(
         self,
         x: Tensor,
-        *,
-        prior: ItemState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        num_steps: int | None = None,
-        generator: torch.Generator | None = None,
+        prior: ItemState | None,
+        counts: Tensor | None,
+        num_steps: int | None,
+        generator: torch.Generator | None,
     ) -> ItemState:
         """Which images stay is drawn."""
-        state = _stored(self, x, prior, mask, weights)
+        state = super()._write(x, prior, counts, num_steps, generator)
         if self.num_slots is None or state.num_slots <= self.num_slots:
             return state
-        keys = torch.rand(state.items.shape[:-1], device=x.device, generator=generator)
+        order = torch.rand(state.items.shape[:-1], device=x.device, generator=generator)
         if state.counts is not None:  # what is there goes before what is not
-            keys = torch.where(state.counts > 0, keys, 2.0)
-        kept = keys.argsort(-1)[..., : self.num_slots]
-        items = state.items.gather(-2, kept[..., None].expand(*kept.shape, state.items.shape[-1]))
-        return _unkeyed(items, None if state.counts is None else state.counts.gather(-1, kept))
+            order = torch.where(state.counts > 0, order, 2.0)
+        kept = order.argsort(-1)[..., : self.num_slots]
+        items = state.items.take_along_dim(kept[..., None], -2)
+        return ItemState(items, items[..., :0], None if state.counts is None else state.counts.gather(-1, kept))
 
-    def read(
-        self,
-        state: ItemState,
-        cue: Tensor,
-        *,
-        observed: Tensor | None = None,
-        steps: int = 1,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        check_size("steps", steps)
-        return _read_patterns(self, state, cue, observed, steps, math.inf)
+    def _recall(self, state: ItemState, x: Tensor) -> Tensor:
+        far = torch.cdist(self._flat(x), state.items)
+        if state.counts is not None:
+            far = torch.where(state.counts[..., None, :] > 0, far, math.inf)
+        return state.items.take_along_dim(far.argmin(-1)[..., None], -2).unflatten(-1, self.image_shape)
 
 
-class CopyModel(ModernHopfieldModel):
+class CopyModel(PatternModel):
     """Remembers nothing: what is read is the cue."""
-
-    def read(
-        self,
-        state: ItemState,
-        cue: Tensor,
-        *,
-        observed: Tensor | None = None,
-        steps: int = 1,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        return self._filled(cue, observed)
 
     def memory_floats(self, state: State) -> int:
         return 0
 
-
-def _stored(
-    model: RecallModel, x: Tensor, prior: ItemState | None, mask: Tensor | None, weights: Tensor | None
-) -> ItemState:
-    """The items, after those of `prior`. Shapes: x (*B, T, *X)"""
-    model._check("write", x, mask)
-    counts = model._counts("write", x, mask, weights)
-    new = _unkeyed(model._present(x, mask).flatten(x.ndim - len(model.image_shape)), counts).compact()
-    if prior is None:
-        return new
-    model._check_state("write: prior", prior, ItemState, (-1, math.prod(model.image_shape)))
-    return prior.append(new)
-
-
-def _unkeyed(items: Tensor, counts: Tensor | None) -> ItemState:
-    """Items that are compared as they are, and need no keys."""
-    return ItemState(items, items[..., :0], counts)
-
-
-def _read_patterns(
-    model: RecallModel, state: ItemState, cue: Tensor, observed: Tensor | None, steps: int, beta: float
-) -> Tensor:
-    """Means of stored patterns under softmax(beta <.,.>); the nearest one where beta is infinite."""
-    size = math.prod(model.image_shape)
-    current = model._filled(cue, observed)
-    model._check("read", current)
-    model._check_state("read", state, ItemState, (-1, size))
-    known = 2 * state.items - 1
-    if state.counts is not None:
-        known = known * (state.counts > 0)[..., None]
-    recalled = current
-    for _ in range(steps):
-        flat = 2 * current.flatten(current.ndim - len(model.image_shape)) - 1
-        if beta == math.inf:
-            far = torch.cdist(flat, known)
-            if state.counts is not None:
-                far = torch.where(state.counts[..., None, :] > 0, far, math.inf)
-            place = far.argmin(-1)[..., None].expand(*flat.shape[:-1], size)
-            found = known.expand(*flat.shape[:-2], *known.shape[-2:]).gather(-2, place)
-        else:
-            found = retrieve(known, flat, beta)
-        recalled = ((found + 1) / 2).unflatten(-1, model.image_shape)
-        current = recalled if observed is None else torch.where(observed, cue, recalled)
-    return recalled
+    def _recall(self, state: ItemState, x: Tensor) -> Tensor:
+        return x

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn
+from abc import abstractmethod
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor
@@ -15,7 +16,9 @@ from mnemon.memories.frames import Frames
 
 
 class RecallModel(MemoryModel):
-    """A memory that is written and read, of images in [0, 1]. A subclass says how."""
+    """A memory that is written and read, of images in [0, 1]. A subclass says how, and what its states are."""
+
+    state_kind: ClassVar[type[State]]
 
     def __init__(self, image_shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -28,6 +31,67 @@ class RecallModel(MemoryModel):
     def memory_floats(self, state: State) -> int:
         """Numbers that one episode's memory needs."""
         return state.nbytes // (4 * max(1, math.prod(state.batch_shape)))
+
+    @property
+    @abstractmethod
+    def _sizes(self) -> tuple[int, ...]:
+        """What the first tensor of a state ends in; -1 stands for any."""
+
+    def write(
+        self,
+        x: Tensor,
+        *,
+        prior: Any = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        num_steps: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Any:
+        """Write patterns into a fresh memory, or into that of `prior`, which stays as it was. Masked ones may hold
+        anything."""
+        if num_steps is not None:
+            check_size("num_steps", num_steps)
+        self._check_shape("write", x)
+        counts = self._counts("write", x, mask, weights)
+        x = self._present(x, mask)
+        self._check_range("write", x)
+        if prior is not None:
+            self._check_state("write: prior", prior)
+        return self._write(x, prior, counts, num_steps, generator)
+
+    @abstractmethod
+    def _write(
+        self,
+        x: Tensor,
+        prior: Any,
+        counts: Tensor | None,
+        num_steps: int | None,
+        generator: torch.Generator | None,
+    ) -> Any:
+        """What is checked already. counts: how often each item is written; None: once each. Shapes: x (*B, T, *X)"""
+
+    def read(
+        self,
+        state: Any,
+        cue: Tensor,
+        *,
+        observed: Tensor | None = None,
+        steps: int = 1,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """`steps` reads, each from where the last one ended; unobserved pixels start from 0, as erased ones do in
+        training. Nothing is drawn. Shapes: (*B, Q, *X) -> (*B, Q, *X)"""
+        check_size("steps", steps)
+        recalled = current = cue if observed is None else torch.where(observed, cue, 0.0)
+        self._check("read", current, state)
+        for _ in range(steps):
+            recalled = self._recall(state, current)
+            current = recalled if observed is None else torch.where(observed, cue, recalled)
+        return recalled
+
+    @abstractmethod
+    def _recall(self, state: Any, x: Tensor) -> Tensor:
+        """One read of what is checked already. Shapes: (*B, Q, *X) -> (*B, Q, *X)"""
 
     def sample(self, state: Any, n: int = 1, *, generator: torch.Generator | None = None) -> Tensor:
         """What is recalled from uniform noise: mostly stored patterns, and mixtures of them. Not draws from a
@@ -63,8 +127,13 @@ class RecallModel(MemoryModel):
             f"{what}: {type(self).__name__} has no likelihood; {instead}, or take a model with a codec for bounds"
         )
 
-    def _check(self, where: str, x: Tensor, mask: Tensor | None = None) -> None:
-        """Images of this model's shape, as floats in [0, 1]; masked ones may hold anything."""
+    def _check(self, where: str, x: Tensor, state: Any) -> None:
+        """Images of this model's shape, as floats in [0, 1], and a state of this model's."""
+        self._check_shape(where, x)
+        self._check_range(where, x)
+        self._check_state(where, state)
+
+    def _check_shape(self, where: str, x: Tensor) -> None:
         shape = ", ".join(map(str, self.image_shape))
         rank = len(self.image_shape)
         if x.ndim <= rank or tuple(x.shape[-rank:]) != self.image_shape:
@@ -72,15 +141,16 @@ class RecallModel(MemoryModel):
             raise ValueError(f"{where}: expected x (*B, T, {shape}), got {tuple(x.shape)}; {remedy}")
         if not x.is_floating_point():
             raise ValueError(f"{where}: expected images as floats in [0, 1], got {x.dtype}; divide by 255")
-        x = self._present(x, mask)
+
+    def _check_range(self, where: str, x: Tensor) -> None:
         if not holds((x >= 0) & (x <= 1)):
             raise ValueError(
                 f"{where}: expected values in [0, 1], got {float(x.min()):g} to {float(x.max()):g}; this memory's "
                 "recall stays in that interval, so scale the images to it"
             )
 
-    def _check_state(self, where: str, state: Any, kind: type[State], sizes: tuple[int, ...]) -> None:
-        """A state of one class whose first tensor ends in the given sizes; -1 stands for any."""
+    def _check_state(self, where: str, state: Any) -> None:
+        kind, sizes = self.state_kind, self._sizes
         tensor = next(iter(state.tensors().values())) if isinstance(state, kind) else None
         ending = () if tensor is None else tuple(tensor.shape[tensor.ndim - len(sizes) :])
         if len(ending) != len(sizes) or any(want not in (-1, got) for want, got in zip(sizes, ending, strict=True)):
@@ -88,9 +158,13 @@ class RecallModel(MemoryModel):
             wanted = ", ".join("any" if size < 0 else str(size) for size in sizes)
             raise ValueError(f"{where}: expected a {kind.__name__} (*B, {wanted}), got {got}; other models' do not fit")
 
+    def _flat(self, x: Tensor) -> Tensor:
+        """Shapes: (*B, T, *X) -> (*B, T, D)"""
+        return x.flatten(x.ndim - len(self.image_shape))
+
     def _present(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Absent images as 0: they may hold anything, also NaN."""
-        return x if mask is None else torch.where(mask.reshape(*mask.shape, *(1,) * len(self.image_shape)), x, 0.0)
+        return x if mask is None else torch.where(mask.bool()[(..., *(None,) * len(self.image_shape))], x, 0.0)
 
     def _counts(self, where: str, x: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor | None:
         """How often each item is written, after checks of what says so; None: once each. Shapes: -> (*B, T)"""
@@ -98,7 +172,3 @@ class RecallModel(MemoryModel):
             return None
         item = torch.zeros((*x.shape[: x.ndim - len(self.image_shape)], 1), dtype=x.dtype, device=x.device)
         return Frames.gather(where, item, 1, mask, weights).counts
-
-    def _filled(self, cue: Tensor, observed: Tensor | None) -> Tensor:
-        """Cues to begin with: unobserved pixels are 0, as the corruptions leave erased ones."""
-        return cue if observed is None else torch.where(observed, cue, 0.0)

@@ -46,10 +46,28 @@ def test_slots_keep_what_fits():
     assert (whole.error.value, whole.memory_floats) == (0, 4 * 32)
     half = measure_recall(SlotMemory(SHAPE, 2 * 32 + 5), bits(), FLIPS, episode_length=4, num_episodes=50)
     assert half.memory_floats == 2 * 32
+    short = measure_recall(SlotMemory(SHAPE, 4 * 32), bits(), FLIPS, episode_length=2, num_episodes=2)
+    assert short.memory_floats == 4 * 32
     assert half.error.value == pytest.approx(0.5 * 0.5, abs=0.08)  # less than a half: the nearer of two
     assert half.error.value < 0.25
     with pytest.raises(ValueError, match="capacity: expected room for an image of 32 numbers, got 31"):
         SlotMemory(SHAPE, 31)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [HopfieldModel(SHAPE, "hebb"), HopfieldModel(SHAPE), ModernHopfieldModel(SHAPE, beta=0.01), SlotMemory(SHAPE)],
+    ids=["hebb", "storkey", "modern", "slots"],
+)
+def test_episodes_of_different_lengths_in_one_batch(model):
+    """An episode is recalled as it would be alone, also from cues that all episodes share."""
+    x = (torch.rand(2, 4, *SHAPE, generator=torch.Generator().manual_seed(0)) < 0.5).double()
+    mask = torch.tensor([[True] * 4, [False, True, False, True]])
+    state = model.write(x, mask=mask)
+    for cue in (x, x[0]):
+        for i in range(2):
+            alone = model.read(model.write(x[i, mask[i]]), cue.expand_as(x)[i])
+            torch.testing.assert_close(model.read(state, cue)[i], alone)
 
 
 def test_associative_memories_repair_few_patterns():
@@ -110,6 +128,19 @@ def test_figures(tmp_path):
     files.append(draw_recalls(found.model, test, FLIPS, tmp_path, length=4))
     assert [file.name for file in files[1:]] == ["tradeoff_omniglot.png", "recalled.png"]
     assert all(file.stat().st_size > 1000 for file in files)
+
+
+def test_slots_of_two_sizes_are_two_curves(tmp_path, monkeypatch):
+    """Beside runs of different sizes stand slots of different sizes; every curve has one point for each length."""
+    drawn = []
+    monkeypatch.setattr("mnemon.plots.curves", lambda axis, series, **_: drawn.append(series))
+    run = evaluation(bits(name="omniglot"))
+    own = list(capacity(run))
+    larger = [{**r, "memory_floats": 8 * r["memory_floats"], "value": 0.0} for r in own if "slots" in r["model"]]
+    draw_capacity(own + larger, tmp_path)
+    for series in drawn:
+        assert sum(name.startswith("slots") for name in series) == 2
+        assert all(len(set(lengths)) == len(lengths) for lengths, _ in series.values())
 
 
 def test_flipping_bits():

@@ -92,6 +92,23 @@ def test_retrieval_is_a_softmax_over_patterns():
             np.testing.assert_allclose(found[b, q].numpy(), weights @ patterns[b].numpy())
 
 
+def test_retrieval_counts_patterns():
+    """One twice is two of it, and an absent one is none."""
+    patterns, cue = signs(B, T, D), signs(B, 3, D, seed=5)
+    found = retrieve(patterns, cue, 0.3, counts=torch.tensor([[2.0, 0.0, 1.0, 1.0]] * B))
+    torch.testing.assert_close(found, retrieve(patterns[:, [0, 0, 2, 3]], cue, 0.3))
+
+
+def test_couplings_and_patterns_broadcast():
+    weights, x = write_couplings(signs(B, T, D), "storkey"), signs(3, D, seed=5)
+    for rule in ("hebb", "storkey"):
+        written = write_couplings(x, rule, start=weights)
+        for b in range(B):
+            torch.testing.assert_close(written[b], write_couplings(x, rule, start=weights[b]))
+    for b in range(B):
+        torch.testing.assert_close(settle(weights, x)[b], settle(weights[b], x))
+
+
 def test_an_unknown_rule():
     with pytest.raises(ValueError, match="rule: expected one of hebb, storkey"):
         write_couplings(signs(T, D), "oja")

@@ -54,6 +54,30 @@ def test_gradients_of_training_against_finite_differences(name, recompute):
     assert (values[0] - values[1]) / 2e-7 == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
+def test_recomputing_trains_the_rest_where_the_first_weights_are_frozen():
+    gradients = []
+    for recompute in (False, True):
+        model = make(recompute=recompute)
+        model.net.memory.requires_grad_(False)
+        model.recall_loss(images(2, 2), images(2, 2, seed=1))[0].sum().backward()
+        gradients.append({key: p.grad for key, p in model.named_parameters() if p.requires_grad})
+    for key, expected in gradients[0].items():
+        assert gradients[1][key] is not None, key
+        torch.testing.assert_close(gradients[1][key], expected, msg=key)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_training_step_waits_for_no_value(recompute, monkeypatch):
+    model, mask = make(recompute=recompute), torch.tensor([[True, True, False], [True, False, True]])
+
+    def refuse(*_):
+        raise AssertionError("a value was asked for")
+
+    for name in ("__bool__", "__int__", "__float__", "item", "tolist", "nonzero"):
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    model.recall_loss(images(2, 3), images(2, 3, seed=1), mask=mask)[0].sum().backward()
+
+
 @pytest.mark.parametrize("name", NETS)
 def test_gradients_reach_every_parameter(name):
     model = make(name)
@@ -167,9 +191,40 @@ def test_a_divergent_write_is_caught_and_changes_nothing():
     assert torch.equal(prior.weights, kept)
 
 
+@pytest.mark.parametrize("both_halve", [False, True])
+def test_hops_of_the_convolutional_energy_begin_at_zeros(both_halve):
+    """Every hop is that of one convolution of (item, state) with one bias, the first from a state of zeros. B.3."""
+    torch.manual_seed(0)
+    net = ConvEnergy(SHAPE, channels=2, hidden=3, dynamic_size=2, num_hops=3, both_halve=both_halve).double()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+        x = net.blocks(2 * images(2) - 1)
+        state = torch.zeros(2, 3, *x.shape[2:], dtype=x.dtype)
+        for _ in range(3):
+            candidate = torch.tanh(net.norm(net.by_item(x) + net.by_state(state)))
+            gate = torch.sigmoid(net.gate_norm(net.gate_by_item(x) + net.gate_by_state(state)))
+            state = gate * candidate + (1 - gate) * state
+        expected = net.energy(torch.tanh(net.head(state.flatten(1))))[:, 0]
+        torch.testing.assert_close(net(images(2)), expected)
+
+
+def test_one_memory_for_many_episodes():
+    """The batch dimensions of states, episodes and cues broadcast."""
+    model = make()
+    prior, x = model.write(images(2, 3)), images(3, seed=1)
+    both = model.write(x, prior=prior)
+    assert both.batch_shape == (2,)
+    for i in range(2):
+        torch.testing.assert_close(both.weights[i], model.write(x, prior=prior[i]).weights)
+        torch.testing.assert_close(model.read(both, x)[i], model.read(both[i], x))
+
+
 def test_bad_input():
     model = make()
     state = model.write(images(2))
+    with pytest.raises(ValueError, match=r"write: expected mask of shape \(3,\) \(one per item\), got \(2,\)"):
+        model.write(images(3), mask=torch.tensor([True, False]))
     with pytest.raises(ValueError, match=r"read: expected values in \[0, 1\], got"):
         model.read(state, images(2) + 0.5)
     with pytest.raises(ValueError, match=r"energy: expected values in \[0, 1\]"):

@@ -1,0 +1,115 @@
+"""The contexts and codes of a data set's items, once it is said which contexts are constant: inferred, or drawn anew.
+
+Constant contexts are the same for all items of a set, varying ones and codes are each item's own. A code here is what
+the decoder takes: all contexts of an item, then its z. Shapes: q (*B, K, D), chosen (..., *B, K), 1 where constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mnemon.distributions.gaussian import DiagonalGaussian
+from mnemon.nets.contexts import Contexts, standard_like
+
+
+class Latents(NamedTuple):
+    """Contexts and codes of items, and what they cost. Shapes: code (..., T, C), kls (..., T), constant_kl (...)"""
+
+    code: Tensor
+    code_kl: Tensor
+    varying_kl: Tensor
+    constant_kl: Tensor
+    log_ratio: Tensor
+
+
+def infer_latents(
+    nets: Contexts,
+    encodings: Tensor,
+    q: DiagonalGaussian,
+    chosen: Tensor,
+    generator: torch.Generator | None,
+    *,
+    at_mean: bool = False,
+) -> Latents:
+    """Contexts and codes of items under given patterns, which all use the same noise.
+
+    Shapes: encodings (*B, T, width), q (*B, K, D), chosen (..., *B, K) with values in [0, 1]
+    """
+    scale = 0.0 if at_mean else 1.0
+    chosen = chosen.to(q.mean.dtype)
+    fixed = q.mean + scale * q.std * _noise(q.mean, q.mean.shape, generator)
+    shared = chosen[..., None] * fixed
+    q_v, p_v = nets.varying(encodings, shared, chosen), nets.varying_prior(shared, chosen)
+    shape = (*encodings.shape[:-1], *q.mean.shape[-2:])
+    varying = q_v.mean + scale * q_v.std * _noise(q.mean, shape, generator)
+    free = 1 - chosen[..., None, :]
+    c = shared[..., None, :, :] + free[..., None] * varying
+    q_z, p_z = nets.code(encodings, c), nets.code_prior(c)
+    z = q_z.mean + scale * q_z.std * _noise(q.mean, (*encodings.shape[:-1], nets.code_dim), generator)  # type: ignore[arg-type]
+    ratio = (free * _log_ratios(varying, p_v, q_v)).sum(-1) + _log_ratios(z, p_z, q_z)
+    return Latents(
+        code=torch.cat((c.flatten(-2), z.expand(*c.shape[:-2], -1)), -1),
+        code_kl=q_z.kl(p_z).expand(c.shape[:-2]),
+        varying_kl=(free * q_v.kl(p_v)).sum(-1),
+        constant_kl=(chosen * q.kl(standard_like(q))).sum(-1),
+        log_ratio=ratio,
+    )
+
+
+def draw_codes(
+    nets: Contexts,
+    q: DiagonalGaussian,
+    chosen: Tensor,
+    n: int,
+    generator: torch.Generator | None,
+    *,
+    at_mean: bool = False,
+) -> Tensor:
+    """Codes of n new items: constant contexts from q, or its means, once for the set; the rest from the prior.
+
+    Shapes: q (*B, K, D), chosen (*B, K) -> (*B, n, C)
+    """
+    chosen = chosen.to(q.mean.dtype)
+    fixed = q.mean if at_mean else q.rsample(generator=generator)
+    shared = chosen[..., None] * fixed
+    p_v = nets.varying_prior(shared, chosen)
+    shape = (*chosen.shape[:-1], n, *q.mean.shape[-2:])
+    varying = p_v.mean + p_v.std * _noise(fixed, shape, generator)
+    c = shared[..., None, :, :] + (1 - chosen)[..., None, :, None] * varying
+    return torch.cat((c.flatten(-2), nets.code_prior(c).rsample(generator=generator)), -1)
+
+
+def mean_code(nets: Contexts, q: DiagonalGaussian, chosen: Tensor) -> Tensor:
+    """The code of an item at the means of all latents. Shapes: q (*B, K, D), chosen (*B, K) -> (*B, C)"""
+    chosen = chosen.to(q.mean.dtype)
+    shared = chosen[..., None] * q.mean
+    c = shared + (1 - chosen)[..., None] * nets.varying_prior(shared, chosen).mean[..., 0, :, :]
+    return torch.cat((c.flatten(-2), nets.code_prior(c).mean), -1)
+
+
+def combine_contexts(
+    whole: DiagonalGaussian, parts: Sequence[DiagonalGaussian], constants: Sequence[Tensor]
+) -> tuple[DiagonalGaussian, Tensor]:
+    """The contexts of each part that are constant in it, the others from `whole`, and which are from a part.
+
+    Where several give a context, the last one counts. Shapes: (*B, K, D) each, constants (*B, K) each
+    """
+    mean, std, together = whole.mean, whole.std, torch.zeros_like(constants[0].bool())
+    for q, constant in zip(parts, constants, strict=True):
+        given = constant.bool()
+        mean = torch.where(given[..., None], q.mean, mean)
+        std = torch.where(given[..., None], q.std, std)
+        together = together | given
+    return DiagonalGaussian(mean, std), together
+
+
+def _noise(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
+    return torch.randn(tuple(shape), dtype=like.dtype, device=like.device, generator=generator)
+
+
+def _log_ratios(value: Tensor, p: DiagonalGaussian, q: DiagonalGaussian) -> Tensor:
+    return p.log_prob(value) - q.log_prob(value)
