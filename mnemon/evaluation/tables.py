@@ -48,6 +48,7 @@ def results_page(records: Sequence[dict[str, Any]], remarks: Mapping[str, str] =
             prior_section(deep),
             resize_section(deep),
             items_section(deep),
+            contexts_section(deep),
             fewshot_section(deep),
             scaling_section(deep),
             classification_section(deep),
@@ -140,6 +141,24 @@ def items_section(records: Sequence[dict[str, Any]]) -> str:
     note += " always found costs log |M|. VMA, 4.1."
     heads = ["experiment", "data", "updates", "items", "conditional bound", "KL of the address", "log of the items"]
     return _section("Stored items", note, heads, rows)
+
+
+def contexts_section(records: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    for (experiment, data), group in _grouped(records, "experiment", "data").items():
+        vote = next((record for record in group if record["metric"] == "family_vote"), None)
+        if vote is None:
+            continue
+        cells = [_number(vote, 3)]
+        for metric in ("r2_mean", "r2_variance"):
+            shares = {record["note"].split("; ")[-1]: record for record in group if record["metric"] == metric}
+            cells.append("; ".join(f"{family} {_number(record, 2)}" for family, record in shares.items()))
+        rows.append([experiment, data, *cells])
+    note = (
+        "Test sets named by the families of the sets whose contexts are nearest; share of the variance of a set's own"
+    )
+    note += " mean and variance that a linear regression on its context explains, family by family. Thesis, 5.3."
+    return _section("Contexts", note, ["experiment", "data", "family", "R^2 of the mean", "R^2 of the variance"], rows)
 
 
 def prior_section(records: Sequence[dict[str, Any]]) -> str:

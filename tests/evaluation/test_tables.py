@@ -92,6 +92,13 @@ def test_stored_items_are_listed_with_what_finding_them_costs():
     assert "| 256 | -9.5 ± 0.5 | 5.25 ± 0.50 | 5.55 |" in page
 
 
+def test_contexts_are_listed_by_family():
+    found = [record(metric="family_vote", bound=None, value=0.97, interval=None, note="5 nearest")]
+    for metric, value in (("r2_mean", 0.99), ("r2_variance", 0.75)):
+        found.append(record(metric=metric, bound=None, value=value, interval=None, note="of its own; laplace"))
+    assert "| 0.970 | laplace 0.99 | laplace 0.75 |" in results_page(found)
+
+
 def test_without_results_there_is_only_the_head():
     assert results_page([]).startswith("# Results")
     assert "##" not in results_page([])
