@@ -86,7 +86,8 @@ def context_panels(sets: EmbeddedSets) -> Figure:
     for number, name in enumerate(FAMILIES):
         mine = (sets.family == number).numpy()
         axes[0].scatter(*places[mine].T, s=7, linewidths=0, label=name)
-    axes[0].legend(frameon=False, fontsize=9)
+    axes[0].legend(frameon=False, fontsize=9, markerscale=3, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.15),
+                   columnspacing=1.0, handletextpad=0.2)  # fmt: skip
     for axis, name in zip(axes[1:], ("mean", "variance"), strict=True):
         drawn = axis.scatter(*places.T, c=getattr(sets, name).numpy(), s=7, linewidths=0, cmap="viridis")
         figure.colorbar(drawn, ax=axis, shrink=0.8)
