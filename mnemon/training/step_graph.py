@@ -58,7 +58,8 @@ class StepGraphs:
         for place, part in zip(captured.inputs, inputs, strict=True):
             if place is not None and part is not None:
                 place.copy_(part)
-        captured.numbers.copy_(torch.tensor(numbers))
+        for weight, number in zip(captured.numbers.unbind(), numbers, strict=True):
+            weight.fill_(number)  # a copy from the CPU would wait for the step before
         captured.generator.manual_seed(seed)
         captured.graph.replay()
         for parameter, gradient in zip(self._module.parameters(), captured.gradients, strict=True):

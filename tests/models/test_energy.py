@@ -76,6 +76,7 @@ def test_a_training_step_waits_for_no_value(recompute, monkeypatch):
     for name in ("__bool__", "__int__", "__float__", "item", "tolist", "nonzero"):
         monkeypatch.setattr(torch.Tensor, name, refuse)
     model.recall_loss(images(2, 3), images(2, 3, seed=1), mask=mask)[0].sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("name", NETS)
