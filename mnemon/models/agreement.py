@@ -15,8 +15,9 @@ def agreements(inferred: Tensor, known: Tensor) -> Tensor:
     """
     orders = list(itertools.permutations(range(known.shape[-1])))
     known = known.to(inferred.dtype).flatten(0, -2)
-    found = [(inferred.flatten(0, -2)[:, list(order)] == known).all(-1).float().mean() for order in orders]
-    return torch.stack(found)
+    columns = inferred.flatten(0, -2).unbind(-1)
+    found = [torch.stack([columns[place] for place in order], -1) == known for order in orders]
+    return torch.stack([same.all(-1).float().mean() for same in found])
 
 
 def best_agreement(inferred: Tensor, known: Tensor) -> Tensor:

@@ -46,7 +46,8 @@ class StepSizes(nn.Module):
 
     def forward(self) -> Tensor:
         first = torch.sigmoid(self.raw_first) if self.below_one else F.softplus(self.raw_first)
-        return torch.cat((first[None], first * torch.sigmoid(self.logits).cumprod(0)))
+        # sums of logarithms: the gradient of a product waits for the GPU, which a captured step must not
+        return torch.cat((first[None], first * F.logsigmoid(self.logits).cumsum(0).exp()))
 
 
 class EnergyModel(RecallModel):

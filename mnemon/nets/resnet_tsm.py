@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from mnemon.core.checks import check_item_shape, check_size
 from mnemon.nets.codec import BLOCK, Codec, find_likelihood
-from mnemon.nets.evonorm import EvoDecoder
+from mnemon.nets.evonorm import EvoDecoder, innermost_channels
 from mnemon.nets.spectral import GaussianDense
 
 Stem = Literal["small", "large"]
@@ -36,12 +36,17 @@ def temporal_shift(x: Tensor, present: Tensor | None = None) -> Tensor:
     width = max(1, x.shape[2] // SHARE)
     if x.shape[2] < 2 * width:
         raise ValueError(f"temporal_shift: expected at least 2 channels, got {x.shape[2]}; take more filters")
-    before, after, others = x.split((width, width, x.shape[2] - 2 * width), dim=2)
+    num_frames = x.shape[1]
+    place = torch.arange(x.shape[0] * num_frames, device=x.device) % num_frames
+    first, last = ((place == end)[:, None, None, None] for end in (0, num_frames - 1))
+    # frames in one dimension: maps of four dimensions keep their channels innermost through a concatenation
+    before, after, others = x.flatten(0, 1).split((width, width, x.shape[2] - 2 * width), dim=1)
     if present is not None:
-        seen = present[..., None, None, None]
+        seen = present.flatten()[:, None, None, None]
         before, after = (torch.where(seen, part, 0.0) for part in (before, after))
-    nothing = torch.zeros_like(before[:, :1])
-    return torch.cat((torch.cat((nothing, before[:, :-1]), 1), torch.cat((after[:, 1:], nothing), 1), others), 2)
+    before = torch.where(first, 0.0, torch.cat((before[:1], before[:-1])))
+    after = torch.where(last, 0.0, torch.cat((after[1:], after[-1:])))
+    return torch.cat((before, after, others), 1).unflatten(0, (-1, num_frames))
 
 
 class ShiftedBlock(nn.Module):
@@ -115,6 +120,7 @@ class TSMResNet(nn.Module):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
         self.standard = nn.BatchNorm1d(pooled, affine=False)
         self.projection = nn.Identity() if width is None else nn.Linear(pooled, width)
+        innermost_channels(self)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._run(x[:, None], None)[:, 0]
