@@ -13,7 +13,7 @@ import torch
 from mnemon.data.episodes import EpisodeSampler
 from mnemon.distributions.pixels import BernoulliPixels, bits_per_dim
 from mnemon.evaluation import results
-from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, prior_bounds, scored_groups
+from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, prior_bounds, scored_groups, written_bound
 from mnemon.evaluation.novelty import has_prior, novelty
 from mnemon.evaluation.papers import paper_conditional, paper_joint
 from mnemon.evaluation.recall import CORRUPTIONS, recall_errors
@@ -230,18 +230,28 @@ def resized(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
 
 
 def _more_items(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
-    """Bound and address KL of what is in memory; always finding one item among n is worth log n nats."""
+    """Bound and address KL of what is in memory; always finding one item among n is worth log n nats.
+
+    The bound by one sample, and by as many as the model was trained with.
+    """
+    num_samples = evaluation.config.objective.num_samples or 1
     for length in ITEMS:
         if length > len(evaluation.test.data):
             continue
-        found = episode_bounds(
-            evaluation.model, evaluation.test, episode_length=length, batch_size=max(1, 1024 // length),
-            seed=evaluation.seed,
-        )  # fmt: skip
-        common = {"scored": "written", "num_samples": 1, "episode_length": length}
+        sizes: dict[str, Any] = {
+            "episode_length": length, "batch_size": max(1, 1024 // length), "seed": evaluation.seed
+        }  # fmt: skip
+        found = episode_bounds(evaluation.model, evaluation.test, **sizes)
+        common = {"scored": "written", "episode_length": length}
         common |= {"memory_floats": evaluation.floats(length), "note": f"log |M| = {math.log(length):.3f}"}
-        yield evaluation.record(found["conditional"], "bound", "nats/frame", bound="conditional", **common)
-        yield evaluation.record(found["address_kl"], "address_kl", "nats/frame", **common)
+        bounds = {1: found["conditional"]}
+        if num_samples > 1:
+            bounds[num_samples] = written_bound(evaluation.model, evaluation.test, num_samples=num_samples, **sizes)
+        for count, bound in bounds.items():
+            yield evaluation.record(
+                bound, "bound", "nats/frame", bound="conditional", num_samples=count, **common
+            )  # fmt: skip
+        yield evaluation.record(found["address_kl"], "address_kl", "nats/frame", num_samples=1, **common)
 
 
 def _recall(

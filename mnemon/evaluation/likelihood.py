@@ -118,6 +118,19 @@ def episode_bounds(
 
 
 @torch.no_grad()
+def written_bound(
+    model: MemoryModel, test: TestSet, *, episode_length: int, num_samples: int, batch_size: int = 16, seed: int = 0
+) -> Estimate:
+    """Importance-weighted bound on log p(x | memory) of written frames, over all test images in i.i.d. episodes."""
+    values = []
+    for x, generator in test.batches(episode_length, batch_size, seed):
+        state = model.write(x, generator=generator)
+        bound = importance_bound(model, state, x, num_samples=num_samples, generator=generator)
+        values.append(bound.mean(-1).cpu())
+    return Estimate.of(torch.cat(values))
+
+
+@torch.no_grad()
 def prior_bounds(
     model: MemoryModel, test: TestSet, *, num_images: int, num_samples: int, seed: int = 0, block: int = 256
 ) -> Tensor:

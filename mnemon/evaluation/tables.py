@@ -133,13 +133,14 @@ def items_section(records: Sequence[dict[str, Any]]) -> str:
     stored = [record for record in records if (record["note"] or "").startswith("log |M|")]
     for key, group in _grouped(stored, "experiment", "data", "command", "episode_length").items():
         experiment, data, _, length = key
-        found = {record["metric"]: record for record in group}
-        cells = [_number(found.get("bound")), _number(found.get("address_kl"), 2), f"{math.log(length):.2f}"]
-        updates = group[0]["updates"]
-        rows.append([experiment, data, updates, length, *cells])
+        found = {(record["metric"], record["num_samples"] == 1): record for record in group}
+        bounds = [_number(found.get(("bound", single)), 2) for single in (True, False)]
+        cells = [*bounds, _number(found.get(("address_kl", True)), 2), f"{math.log(length):.2f}"]
+        rows.append([experiment, data, group[0]["updates"], length, *cells])
     note = "The same weights with any number of items in memory, which are then asked for; nats per image. One that is"
-    note += " always found costs log |M|. VMA, 4.1."
-    heads = ["experiment", "data", "updates", "items", "conditional bound", "KL of the address", "log of the items"]
+    note += " always found costs log |M|. The second bound is by as many samples as the training's. VMA, 4.1."
+    heads = ["experiment", "data", "updates", "items", "conditional bound", "by more samples", "KL of the address"]
+    heads.append("log of the items")
     return _section("Stored items", note, heads, rows)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from mnemon.data.preprocess import Preprocessing
 from mnemon.evaluation.experiments import Evaluation
-from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, scored_groups
+from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, scored_groups, written_bound
 from mnemon.evaluation.novelty import auroc, memory_gain, novelty
 from mnemon.evaluation.parts import PARTS
 from mnemon.evaluation.pictures import draw_all, with_neighbours
@@ -44,6 +44,18 @@ def test_bounds_are_those_of_the_terms():
     assert found["conditional"].value == pytest.approx(found["joint"].value + found["memory_kl"].value, rel=1e-6)
     again = episode_bounds(model, test, episode_length=6, batch_size=4)
     assert again == found
+
+
+def test_the_bound_of_written_frames_is_that_of_the_protocol():
+    model, test = model_of(config()), patterns()
+    found = written_bound(model, test, episode_length=6, num_samples=3, batch_size=4)
+    expected = []
+    for x, generator in test.batches(6, 4, 0):
+        with torch.no_grad():
+            state = model.write(x, generator=generator)
+            expected.append(model.log_likelihood(state, x, num_samples=3, generator=generator).value.mean(-1))
+    assert found.count == 20
+    assert found.value == pytest.approx(float(torch.cat(expected).mean()), rel=1e-6)
 
 
 def test_groups_have_the_asked_for_frames():

@@ -87,9 +87,12 @@ def test_resized_memories_are_listed_by_data():
 
 def test_stored_items_are_listed_with_what_finding_them_costs():
     common = {"note": "log |M| = 5.545", "episode_length": 256}
-    bound = record(metric="bound", bound="conditional", value=-9.5, **common)
-    page = results_page([bound, record(metric="address_kl", value=5.25, **common)])
-    assert "| 256 | -9.5 ± 0.5 | 5.25 ± 0.50 | 5.55 |" in page
+    bounds = [
+        record(metric="bound", bound="conditional", value=value, num_samples=count, **common)
+        for value, count in ((-9.5, 1), (-8.25, 4))
+    ]
+    page = results_page([*bounds, record(metric="address_kl", value=5.25, num_samples=1, **common)])
+    assert "| 256 | -9.50 ± 0.50 | -8.25 ± 0.50 | 5.25 ± 0.50 | 5.55 |" in page
 
 
 def test_contexts_are_listed_by_family():
