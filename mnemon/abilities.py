@@ -193,4 +193,3 @@ def _answer(ability: Callable[[Trial], str], trial: Trial) -> Answer:
         return Answer(True, ability(trial))
     except ValueError as refusal:
         return Answer(False, str(refusal))
-

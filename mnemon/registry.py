@@ -110,7 +110,7 @@ MODELS: dict[str, Entry] = {
     ),
     "statistician-full": Entry(
         "neural statistician (full)",
-        "Edwards and Storkey, 2017; thesis, 5.1.2",
+        "Edwards and Storkey, 2017; Durkan, 2017, 5.1.2",
         "a Gaussian context vector of size D",
         "2 D + P + 1",
         frozenset({*building.FULL_SIZES, "hidden", "pooling"}),
@@ -118,7 +118,7 @@ MODELS: dict[str, Entry] = {
     ),
     "context-aware": Entry(
         "context-aware learner",
-        "thesis, chapter 6",
+        "Durkan, 2017 (thesis), chapter 6",
         "K Gaussian contexts of size D, and which of them are constant",
         "2 K D + S + P + 1",
         frozenset({*building.CONTEXT_SIZES, "constant", "pooling", "supervised", "contexts"}),
@@ -126,7 +126,7 @@ MODELS: dict[str, Entry] = {
     ),
     "dkm": Entry(
         "Dynamic Kanerva Machine",
-        "Wu et al., 2018",
+        "Wu et al., 2018 (DKM)",
         "K slots, least-squares addresses",
         "K C + K^2",
         frozenset(KANERVA),
@@ -134,7 +134,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vma": Entry(
         "variational memory addressing",
-        "VMA, 2",
+        "Bornschein et al., 2017 (VMA), 2",
         "M stored items, or M learned contents (num_slots)",
         "M (X + E)",
         frozenset(SLOTS | {"flat_prior"}),
@@ -142,7 +142,7 @@ MODELS: dict[str, Entry] = {
     ),
     "soft-attention": Entry(
         "soft attention over stored items",
-        "VMA, 4.2",
+        "Bornschein et al., 2017 (VMA), 4.2",
         "M stored items, or M learned contents (num_slots)",
         "M (X + E)",
         frozenset(SLOTS),
@@ -158,7 +158,7 @@ MODELS: dict[str, Entry] = {
     ),
     "kanerva-pp": Entry(
         "Kanerva++",
-        "Ramapuram et al., 2021",
+        "Ramapuram et al., 2021 (Kanerva++)",
         "one map, computed from the episode, of which keys read windows",
         "A V W",
         frozenset({"num_reads", "map_shape", "read_size", "hidden", "dense_readout"}),
@@ -166,7 +166,7 @@ MODELS: dict[str, Entry] = {
     ),
     "dkm-tsm": Entry(
         "Dynamic Kanerva Machine, nets of Kanerva++",
-        "Ramapuram et al., 2021",
+        "Ramapuram et al., 2021 (Kanerva++)",
         "K slots, least-squares addresses",
         "K C + K^2",
         frozenset(KANERVA),
@@ -190,7 +190,7 @@ MODELS: dict[str, Entry] = {
     ),
     "ebmm": Entry(
         "energy-based memory",
-        "Bartunov et al., 2020",
+        "Bartunov et al., 2020 (EBMM)",
         "fast weights of a deep energy, written by gradient steps, read by descent",
         "W",
         frozenset(ENERGY),
@@ -198,7 +198,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vbm-gaussian": Entry(
         "VBM, Gaussian addresses",
-        "VBM, theorem 1",
+        "Lingle (VBM), theorem 1",
         "K slots, weighted sums of them",
         "K C + K^2",
         frozenset(LATENT),
@@ -206,7 +206,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vbm-shifted": Entry(
         "VBM, Gaussian addresses with a location",
-        "VBM, theorem 3",
+        "Lingle (VBM), theorem 3",
         "K slots and a location",
         "K C + K^2 + C + 1",
         frozenset(LATENT | {"location_var"}),
@@ -214,7 +214,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vbm-categorical": Entry(
         "VBM, categorical addresses",
-        "VBM, theorem 2",
+        "Lingle (VBM), theorem 2",
         "K slots, one per item",
         "K C + K",
         frozenset(LATENT),
@@ -222,7 +222,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vbm-mixture": Entry(
         "VBM, mixture",
-        "VBM, theorem 4",
+        "Lingle (VBM), theorem 4",
         "H clusters, each K slots and a location",
         "H (K C + K^2 + C + 1)",
         frozenset(CLUSTERS),
@@ -230,7 +230,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vbm-tree": Entry(
         "VBM, tree",
-        "VBM, theorem 5",
+        "Lingle (VBM), theorem 5",
         "a mixture per segment of the code",
         "G H (K C/G + K^2 + C/G + 1) + H^G",
         frozenset(CLUSTERS | {"num_segments"}),
