@@ -123,7 +123,7 @@ def test_an_entry_point_that_names_something_else_is_refused(monkeypatch, tmp_pa
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 0.1\n")
     (metadata / "entry_points.txt").write_text("[mnemon.models]\nother = json:dumps\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match="expected other to name a mnemon.entry.Entry, got function"):
+    with pytest.raises(ValueError, match=r"expected other to name a mnemon\.entry\.Entry, got function"):
         registry.entries()
     with pytest.raises(ValueError, match="expected other to name"):
         build_model(ModelConfig(kind="nothing", image_shape=IMAGE_SHAPE))
