@@ -133,7 +133,7 @@ def test_a_model_without_a_memory_that_wins_is_pointed_out():
 def test_the_question_of_every_job_is_asked():
     assert {job.question for job in JOBS} <= set(BY_NAME)
     assert len({job.wish for job in JOBS}) == len(JOBS)
-    filled = [one for one in advise([columns(whole(), "made-up digits")], nobody)]
+    filled = advise([columns(whole(), "made-up digits")], nobody)
     assert [one.job for one in filled] == list(JOBS)
 
 
@@ -164,7 +164,7 @@ def test_curves_go_along_one_setting_at_a_time():
 
 
 def test_a_curve_holds_the_record():
-    records = [made_up("recall", "a", "digits", 0.1 / reads, interval=0.01,
-                       note=write_note("recall", corruption="flip", level=0.2, reads=reads)) for reads in (2, 1)]  # fmt: skip
+    asked = [(reads, write_note("recall", corruption="flip", level=0.2, reads=reads)) for reads in (2, 1)]
+    records = [made_up("recall", "a", "digits", 0.1 / reads, interval=0.01, note=note) for reads, note in asked]
     (figure,) = figures(records, "digits")
     assert [(p.x, p.y, p.interval) for p in figure.lines["a"]] == [(1, 0.1, 0.01), (2, 0.05, 0.01)]
