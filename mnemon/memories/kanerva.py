@@ -3,7 +3,7 @@
     w = (R R' + s2 I)^-1 R z,  q(w) = N(w, address_var I)
 
 Same prior as the linear-Gaussian memory, without shift. Online, each item is addressed in the memory that
-the items before it left, so the order matters and the bound need not rise. Equations: section 6 of the design.
+the items before it left, so the order matters and the bound need not rise. Wu et al., 2018.
 """
 
 from __future__ import annotations
