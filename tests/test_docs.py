@@ -9,6 +9,7 @@ import typer
 from mnemon import presets
 from mnemon.cli import app
 from mnemon.pretrained import zoo_names
+from mnemon.registry import MODELS
 from tests.test_examples import ROOT
 from tools.docstrings import as_markdown
 
@@ -43,6 +44,12 @@ def test_every_page_is_in_the_navigation():
     assert set(re.findall(r": (\w+\.md)$", site, re.MULTILINE)) == {
         "index.md", *(page.removeprefix("docs/") for page in PAGES if page.startswith("docs/"))
     }  # fmt: skip
+
+
+def test_every_model_is_in_the_readme():
+    section = text_of("README.md").split("## The models")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == set(MODELS)
 
 
 def commands_of(page):

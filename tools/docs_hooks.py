@@ -38,8 +38,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Pictures of results/ are beside the pages on the site, and above them in the tree."""
-    return markdown.replace("](../results/", "](results/")
+    """Pictures and examples are beside the pages on the site, and above them in the tree."""
+    return markdown.replace("](../results/", "](results/").replace("](../examples/", "](examples/")
 
 
 def _front_page() -> str:
