@@ -12,14 +12,13 @@ from torch import Tensor, nn
 
 from mnemon import objectives
 from mnemon.core.checks import check_size
-from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.slots import ItemState, Similarity
 from mnemon.models.codec_model import no_autocast
 from mnemon.models.slot_model import CONTENT_STD, SlotModel
 from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import ConditionalCodec, Content
-from mnemon.objectives import Estimator, Surrogate
+from mnemon.objectives import Request, Surrogate
 
 
 class SoftAttentionModel(SlotModel):
@@ -95,20 +94,10 @@ class SoftAttentionModel(SlotModel):
         code_kl = q.kl(_standard(q))
         return reconstruction, code_kl.expand(reconstruction.shape), torch.zeros_like(code_kl)
 
-    def surrogate(
-        self,
-        x: Tensor,
-        estimator: Estimator,
-        *,
-        mask: Tensor | None = None,
-        write_mask: Tensor | None = None,
-        roles: Roles = EVERY_ROLE,
-        kl_weight: float | Tensor = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> Surrogate:
+    def _surrogate(self, x: Tensor, asked: Request, generator: torch.Generator | None) -> Surrogate:
         """The bound itself, or with "importance" that of several samples."""
-        self._check_estimator(estimator)
-        state, x, counts = self._prepare(x, mask, write_mask, roles)
+        estimator, kl_weight = asked.estimator, asked.kl_weight
+        state, x, counts = self._prepare(x, asked.mask, asked.write_mask, asked.roles)
         if estimator.kind == "terms":
             return Surrogate(None, self._reported(*self._score(state, x, 1, generator), counts), state)
         q, z = self._codes(x, estimator.num_samples, generator)
