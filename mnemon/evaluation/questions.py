@@ -81,7 +81,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "capacity_recall", "Recall against the length of the episode", "capacity", **ERROR,
-        settings=("corruption", "level"), headline={"episode_length": "256"},
+        settings=("corruption", "level", "reads"), headline={"episode_length": "256"},
         asks="With a memory of the same size, how does the error of recall grow with the number of written frames?",
     ),
     Question(
@@ -91,7 +91,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "resized_recall", "Recall against the size of the memory", "capacity", **ERROR,
-        settings=("size", "corruption", "level"), needs=("resizing",),
+        settings=("size", "corruption", "level", "reads"), needs=("resizing",),
         asks="The same weights and episodes with a smaller or larger memory: what error of recall?",
     ),
     Question(
@@ -123,12 +123,12 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "sample_fidelity", "Samples that show a written class", "samples", "judged_fidelity", "share", True,
-        scored="written", needs=("sampling", "labels"),
+        scored="written", settings=("judge",), needs=("sampling", "labels"),
         asks="Which share of what is generated does an independent classifier take for one of the written classes?",
     ),
     Question(
         "sample_diversity", "Written classes among the samples", "samples", "judged_diversity", "share", True,
-        scored="written", needs=("sampling", "labels"),
+        scored="written", settings=("judge",), needs=("sampling", "labels"),
         asks="Which share of the written classes does the classifier find among as many samples as frames?",
     ),
     Question(
