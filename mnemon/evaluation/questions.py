@@ -21,7 +21,7 @@ WHY_NOT: dict[Need, str] = {
     "posterior": "the memory of {model} is computed from the episode and has no posterior of its own, so that only a "
     "bound given the memory is defined",
     "labels": "{data} has no labels",
-    "resizing": "the size of the memory of {model} is that of its trained weights: another one has to be trained anew",
+    "resizing": "the memory of {model} has one size, that of its trained weights or of the images",
     "training": "{model} is not trained",
     "sampling": "{model} has nothing to generate from",
     "gpu": "measured on a GPU only",

@@ -56,6 +56,7 @@ def run_cell(
 
     leave: steps that are not to be taken now
     """
+    check_time(until)
     images = load_images(cell.data, protocol, place)
     data, config = training_data(cell, protocol, images[0])
     folder = cell.folder(place.runs)

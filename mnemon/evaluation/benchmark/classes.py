@@ -74,6 +74,9 @@ def fewshot(subject: Subject, asked: set[str]) -> Records:
     for ways, shots in sizes.fewshot:
         if fitting(test.data, (ways,), (shots,)) != ((ways,), (shots,)):
             continue
+        if (short := subject.too_short("fewshot", shots)) is not None:
+            yield short
+            continue
         found = fewshot_accuracy(score, test, ways=ways, shots=shots, num_episodes=sizes.fewshot_episodes)
         yield subject.record(
             "fewshot", found, {"ways": ways, "shots": shots, "by": by}, episode_length=ways * shots,

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from mnemon.evaluation.benchmark.cell import STEPS, Place, judge_path, load_images, run_cell
-from mnemon.evaluation.benchmark.protocol import KINDS, Protocol
+from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.samples import Judge
 from mnemon.evaluation.benchmark.store import Answers, Cell, gather, write_results
 from mnemon.evaluation.benchmark.subject import Tests
@@ -55,10 +55,16 @@ def plan(
         Cell(name, kind, seed)
         for name in chosen
         for kind in KINDS
-        for seed in seeds or protocol.seeds(name)
+        for seed in _seeds(protocol, name, kind, seeds)
         if not kinds or kind in kinds
     ]
     return sorted(cells, key=lambda cell: (cell.seed, chosen.index(cell.data)))
+
+
+def _seeds(protocol: Protocol, data: str, kind: str, chosen: Sequence[int]) -> Sequence[int]:
+    """What is not trained is the same with every seed, and is asked once."""
+    seeds = protocol.seeds(data)
+    return [seed for seed in seeds[:1] if not chosen or seed in chosen] if kind in UNTRAINED else chosen or seeds
 
 
 def status(cell: Cell, protocol: Protocol, runs: Path) -> Status:

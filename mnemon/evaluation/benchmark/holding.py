@@ -71,6 +71,8 @@ def capacity(subject: Subject, asked: set[str]) -> Records:
     for length in subject.sizes.lengths:
         if length > len(subject.tests.every.data):
             continue
+        if subject.too_short("capacity_recall", length):
+            continue
         test = subject.tests.at_least(length)
         sizes: dict[str, Any] = {"episode_length": length, "memory_floats": subject.floats(length)}
         if "capacity_recall" in asked:
@@ -133,8 +135,10 @@ def _batch(length: int) -> int:
 def _recall_errors(
     subject: Subject, test: TestSet, length: int, name: str, level: float, reads: int, **write: Any
 ) -> tuple[Estimate, ...]:
-    batch = _batch(length)
-    batches = max(1, -(-subject.sizes.recall_episodes // batch))
+    batch = min(_batch(length), subject.sizes.recall_episodes)
+    if "mask" in write:
+        write["mask"] = write["mask"][:batch]
+    batches = -(-subject.sizes.recall_episodes // batch)
     found = recall_errors(
         subject.model, test, name, level, episode_length=length, batch_size=batch, num_batches=batches, reads=reads,
         write=write,

@@ -107,7 +107,9 @@ class Protocol:
     def estimated_seconds(self, kind: str) -> float:
         """What a cell costs on a data-centre GPU."""
         over = float(self.tables["cell_seconds"])
-        return over / 3 if kind not in MODELS else over + self.updates * self.tables["models"][kind]["step_ms"] / 1000
+        if kind in BITS_ONLY:  # unit after unit
+            return 2 * over
+        return over / 3 if kind in UNTRAINED else over + self.updates * self.tables["models"][kind]["step_ms"] / 1000
 
     def data_config(self, data: str, kind: str = "vae") -> Any:
         """How images are prepared and cut into episodes, before the number of epochs is known."""

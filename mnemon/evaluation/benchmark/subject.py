@@ -19,6 +19,7 @@ from mnemon.evaluation.likelihood import Estimate, TestSet
 from mnemon.evaluation.questions import BY_NAME, EXPERIMENT, Need, empty_note, write_note
 from mnemon.models import MemoryVAE
 from mnemon.models.codec_model import CodecModel
+from mnemon.models.context_aware import ContextAwareLearner
 from mnemon.models.hopfield import CopyModel, HopfieldModel, ModernHopfieldModel, SlotMemory
 from mnemon.models.recall_model import RecallModel
 from mnemon.models.slot_model import SlotModel
@@ -88,6 +89,13 @@ class Subject:
         if self.device.type != "cuda":
             lacking.add("gpu")
         return frozenset(lacking)
+
+    def too_short(self, question: str, length: int) -> dict[str, Any] | None:
+        """A record that says so where an episode has too few frames for the model."""
+        if length > 1 or not isinstance(self.model, ContextAwareLearner):
+            return None
+        reason = f"{self.kind} cannot tell which context is constant in an episode of one frame"
+        return empty_record(question, "does not apply", reason, self.common, length)
 
     def record(
         self, question: str, estimate: Estimate, settings: Mapping[str, Any] | None = None, **more: Any
