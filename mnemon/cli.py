@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 import mnemon
-from mnemon.commands import evaluate, memory, models, results, train
+from mnemon.commands import benchmark, evaluate, memory, models, results, train
 from mnemon.commands.common import Json, Out, Quiet, Seed, make_console, make_folder, plain_errors
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Benchmarks that write results files.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+bench.command(name="memory")(benchmark.memory)
 app.command()(train.train)
 app.command(name="eval")(evaluate.evaluate)
 app.command()(evaluate.figures)

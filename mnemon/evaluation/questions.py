@@ -21,7 +21,7 @@ WHY_NOT: dict[Need, str] = {
     "posterior": "the memory of {model} is computed from the episode and has no posterior of its own, so that only a "
     "bound given the memory is defined",
     "labels": "{data} has no labels",
-    "resizing": "the size of the memory of {model} is that of its trained weights: another one has to be trained anew",
+    "resizing": "the memory of {model} has one size, that of its trained weights or of the images",
     "training": "{model} is not trained",
     "sampling": "{model} has nothing to generate from",
     "gpu": "measured on a GPU only",
@@ -81,7 +81,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "capacity_recall", "Recall against the length of the episode", "capacity", **ERROR,
-        settings=("corruption", "level"), headline={"episode_length": "256"},
+        settings=("corruption", "level", "reads"), headline={"episode_length": "256"},
         asks="With a memory of the same size, how does the error of recall grow with the number of written frames?",
     ),
     Question(
@@ -91,7 +91,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "resized_recall", "Recall against the size of the memory", "capacity", **ERROR,
-        settings=("size", "corruption", "level"), needs=("resizing",),
+        settings=("size", "corruption", "level", "reads"), needs=("resizing",),
         asks="The same weights and episodes with a smaller or larger memory: what error of recall?",
     ),
     Question(
@@ -123,12 +123,12 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "sample_fidelity", "Samples that show a written class", "samples", "judged_fidelity", "share", True,
-        scored="written", needs=("sampling", "labels"),
+        scored="written", settings=("judge",), needs=("sampling", "labels"),
         asks="Which share of what is generated does an independent classifier take for one of the written classes?",
     ),
     Question(
         "sample_diversity", "Written classes among the samples", "samples", "judged_diversity", "share", True,
-        scored="written", needs=("sampling", "labels"),
+        scored="written", settings=("judge",), needs=("sampling", "labels"),
         asks="Which share of the written classes does the classifier find among as many samples as frames?",
     ),
     Question(
