@@ -84,15 +84,8 @@ class AddressingModel(SlotModel):
 
     # -- bounds ------------------------------------------------------------------------------------
 
-    def log_weights(
-        self, state: ItemState, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """In pieces that fit through the nets; all addresses of a piece are found in one search."""
-        check_size("num_samples", num_samples)
-        self.codec.check("log_weights", x)
-        return torch.cat([self._log_weights(state, part, num_samples, generator) for part in self._pieces(x)], -1)
-
     def _log_weights(self, state: ItemState, x: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
+        """All addresses of a piece are found in one search."""
         q, p = self.address(state, x), self.prior_address(state)
         with no_autocast(x):
             index = q.draw(num_samples, generator=generator)

@@ -180,15 +180,13 @@ class MatchingModel(SlotModel):
         z = z.movedim(-3, 0)
         return _Draws(torch.cat(found), p.log_prob(z) - q.log_prob(z), q.kl(p))
 
-    def log_weights(
-        self, state: ItemState, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
-    ) -> Tensor:
-        check_size("num_samples", num_samples)
-        self.codec.check("log_weights", x)
+    def _prepared(self, state: ItemState) -> _Opened:
         self._check_state("log_weights", state)
-        memory = self._open(state)
-        draws = [self._draw(memory, part, num_samples, generator) for part in self._pieces(x)]
-        return torch.cat([part.reconstruction + part.log_ratio for part in draws], -1)
+        return self._open(state)
+
+    def _log_weights(self, state: _Opened, x: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
+        draws = self._draw(state, x, num_samples, generator)
+        return draws.reconstruction + draws.log_ratio
 
     def _score(
         self, state: ItemState, x: Tensor, num_samples: int, generator: torch.Generator | None

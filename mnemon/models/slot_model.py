@@ -193,6 +193,23 @@ class SlotModel(CodecModel):
         state, x, counts = self._prepare(x, mask, write_mask)
         return self._reported(*self._score(state, x, 1, generator), counts), state
 
+    def log_weights(
+        self, state: ItemState, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """In pieces that fit through the nets."""
+        check_size("num_samples", num_samples)
+        self.codec.check("log_weights", x)
+        memory = self._prepared(state)
+        return torch.cat([self._log_weights(memory, part, num_samples, generator) for part in self._pieces(x)], -1)
+
+    def _prepared(self, state: ItemState) -> Any:
+        """What is computed once of a memory before many images are scored by it."""
+        return state
+
+    @abstractmethod
+    def _log_weights(self, state: Any, x: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
+        """Of a few images. Shapes: (*B, Q, *X) -> (S, *B, Q)"""
+
     @abstractmethod
     def _score(
         self, state: ItemState, x: Tensor, num_samples: int, generator: torch.Generator | None

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from mnemon import objectives
-from mnemon.core.checks import check_size
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.slots import ItemState, Similarity
 from mnemon.models.codec_model import no_autocast
@@ -67,13 +66,6 @@ class SoftAttentionModel(SlotModel):
         """q(z | x) and draws of it. Shapes: -> (*B, Q, C), (S, *B, Q, C)"""
         q = self.codec.posterior(None, x)
         return q, q.mean + q.std * self._noise(q.mean.shape[:-1], num_samples, generator).to(q.mean.dtype)
-
-    def log_weights(
-        self, state: ItemState, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
-    ) -> Tensor:
-        check_size("num_samples", num_samples)
-        self.codec.check("log_weights", x)
-        return torch.cat([self._log_weights(state, part, num_samples, generator) for part in self._pieces(x)], -1)
 
     def _log_weights(self, state: ItemState, x: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
         q, z = self._codes(x, num_samples, generator)
