@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import html
+import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
+
+from PIL import Image
 
 from mnemon.evaluation.curves import Figure
 from mnemon.evaluation.leaderboard import Column, own_choice, score_text, settings_text, standing
@@ -45,19 +48,21 @@ STYLE = """
 .marks { fill: var(--accent); }
 .tick { font-size: 10px; fill: var(--soft); }
 .name { font-size: 12px; font-weight: 600; fill: var(--ink); }
-.grids { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: 1rem; }
-.grids figure { margin: 0; }
-.grids img { width: 100%; filter: none; image-rendering: pixelated; }
+.grids { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(24rem, 100%), 1fr)); gap: 1.2rem; }
+.grids figure { margin: 0; min-width: 0; }
+.grids figcaption { margin: 0 0 0.3rem; font-weight: 600; color: var(--ink); }
+.grids img { width: 100%; filter: none; border-radius: 0.3rem; }
 .theirs { font-style: italic; }
 .board .word { text-align: left; }
 .board td.long { white-space: normal; min-width: 14rem; }
 details { border-top: 1px solid var(--line); padding: 0.6rem 0; }
 summary { cursor: pointer; font-weight: 600; }
 summary small { font-weight: 400; color: var(--soft); }
-@media (max-width: 36rem) { .panels, .grids { grid-template-columns: 1fr 1fr; } .board { padding: 0 0.5rem; }
+@media (max-width: 36rem) { .panels { grid-template-columns: 1fr 1fr; } .board { padding: 0 0.5rem; }
   .board thead th { min-width: 6.5rem; } }
 """
 
+COLOURS = 64
 MARKS = {"best": " ★", "tied": " ☆", "behind": "", "none": ""}
 LEGEND = (
     "★ best; ☆ may be as good: its interval overlaps with that of the best; ± half of a 95% interval; n/a: not "
@@ -166,8 +171,15 @@ def curves(figure: Figure, name: str) -> Html:
 def grids(files: Sequence[Path]) -> Html:
     """Pictures side by side, each named by its file."""
     shown = "".join(
-        f'<figure><img src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode("ascii")}" '
-        f'alt="Samples of {html.escape(path.stem)}"><figcaption>{inline(path.stem)}</figcaption></figure>\n'
+        f"<figure><figcaption>{inline(path.stem)}</figcaption>"
+        f'<img src="{_small(path)}" alt="Samples of {html.escape(path.stem)}"></figure>\n'
         for path in files
     )
     return Html(f'<div class="grids">\n{shown}</div>\n')
+
+
+def _small(path: Path) -> str:
+    """A picture with few colours: many of them stand on a page."""
+    stream = io.BytesIO()
+    Image.open(path).convert("RGB").quantize(COLOURS).save(stream, format="PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")

@@ -89,11 +89,6 @@ def build_model(config: ModelConfig) -> MemoryModel:
     return entry.build(config)
 
 
-def holds_nothing(kind: str) -> bool:
-    """Whether a model's memory is only a count: what a memory has to do better than."""
-    return kind in MODELS and MODELS[kind].state_floats == "1"
-
-
 def set_regulariser(model: MemoryModel, regulariser: Any) -> None:
     """Give a MemoryVAE another stochastic regulariser (a stage of a schedule may)."""
     if not isinstance(model, MemoryVAE):

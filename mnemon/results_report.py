@@ -8,12 +8,11 @@ from typing import Any
 
 from mnemon import boards, report
 from mnemon.evaluation.curves import figures
-from mnemon.evaluation.jobs import Advice, advise
+from mnemon.evaluation.jobs import Advice, advise, holds_nothing
 from mnemon.evaluation.leaderboard import Column, columns, data_sets, number_text
 from mnemon.evaluation.page_section import Section
 from mnemon.evaluation.questions import BY_NAME, GROUPS, benchmark_records
 from mnemon.evaluation.tables import experiment_sections, of_experiments
-from mnemon.registry import holds_nothing
 from mnemon.report import Html
 
 PICTURES = "memory"

@@ -32,9 +32,9 @@ def results(
     from mnemon.core.state import atomic_path
     from mnemon.evaluation.capacity_pictures import draw_capacity, draw_tradeoff
     from mnemon.evaluation.denoising import draw_denoising
+    from mnemon.evaluation.jobs import holds_nothing
     from mnemon.evaluation.tables import read_remarks, read_results, results_page
     from mnemon.evaluation.which_memory import which_memory_page
-    from mnemon.registry import holds_nothing
 
     if not folder.is_dir():
         raise ValueError(f"results: no folder {folder}; mnemon eval --out {folder}/NAME.json makes results files")

@@ -12,6 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mnemon.evaluation.leaderboard import Column, score_text, settings_text
+from mnemon.registry import MODELS
+
+NO_MEMORY = ("copy",)
+"""Baselines that give back what they are shown."""
+
+
+def holds_nothing(model: str) -> bool:
+    """Whether a model has no memory, or one that only counts: what a memory has to do better than."""
+    return model in NO_MEMORY or (model in MODELS and MODELS[model].state_floats == "1")
 
 
 @dataclass(frozen=True)
