@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image
 
 from mnemon.evaluation.curves import Figure
-from mnemon.evaluation.leaderboard import Column, own_choice, score_text, settings_text, standing
+from mnemon.evaluation.leaderboard import Column, own_choice, score_text, settings_text, standing, unit_text
 from mnemon.report import Html, heading, inline, paragraph
 from mnemon.small_multiples import panels
 
@@ -74,7 +74,7 @@ def board(columns: Sequence[Column]) -> Html:
     """One table: models in the order of the first question, a column for each question, notes on what is empty."""
     models = _order(columns)
     reasons = dict.fromkeys(
-        score.why_not for model in models for column in columns if (score := column.scores[model]).value is None
+        score.common_reason for model in models for column in columns if (score := column.scores[model]).value is None
     )
     numbers = {reason: number for number, reason in enumerate(reasons, start=1)}
     head = "".join(_head(column) for column in columns)
@@ -131,7 +131,7 @@ def _order(columns: Sequence[Column]) -> list[str]:
 
 def _head(column: Column) -> str:
     question = column.question
-    unit = "" if question.unit in (question.metric, "share") else f"{question.unit}, "
+    unit = f"{unit_text(question)}, " if unit_text(question) else ""
     way = "higher is better ↑" if question.higher_is_better else "lower is better ↓"
     told = settings_text(column.settings)
     small = f"<small>{inline(told)}</small>" if told else ""
@@ -144,7 +144,7 @@ def _head(column: Column) -> str:
 def _cell(column: Column, model: str, numbers: dict[str, int]) -> str:
     score, place = column.scores[model], standing(column, model)
     if score.value is None:
-        number = numbers[score.why_not]
+        number = numbers[score.common_reason]
         said = html.escape(score.why_not)
         return f'<td class="empty" title="{said}">n/a<sup aria-label="{said}">{number}</sup></td>'
     own = own_choice(score)
@@ -157,10 +157,10 @@ def curves(figure: Figure, name: str) -> Html:
     question = figure.question
     better = "higher" if question.higher_is_better else "lower"
     at = f" ({figure.fixed})" if figure.fixed else ""
-    unit = f" ({question.unit})" if question.unit not in (question.metric, "share") else ""
+    what = unit_text(question) or question.metric.replace("_", " ")
     scale = ", on a logarithmic scale" if figure.along.logarithmic else ""
     told = (
-        f"Across: {figure.along.label}{scale}. Up: {question.metric.replace('_', ' ')}{unit}, {better} is better. "
+        f"Across: {figure.along.label}{scale}. Up: {what}, {better} is better. "
         "Grey: the other models. Shaded: 95% interval."
     )
     title = f"{question.title.split(' against ')[0]} against {figure.along.label}{at}"

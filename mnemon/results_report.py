@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def render(records: Sequence[dict[str, Any]], folder: Path) -> Html:
     if sets:
         sections["jobs"] = ("Which memory for which job", _jobs(advise(list(tables.values()), holds_nothing)))
         for data in sets:
-            sections[f"data-{data}"] = (data, _data(records, data, tables[data], folder))
+            sections[_anchor(data)] = (f"Measured on {data}", _data(records, data, tables[data], folder))
     papers = [record for record in records if record["paper_value"] is not None]
     if papers:
         sections["papers"] = ("Beside the papers' own numbers", _papers(papers))
@@ -105,12 +106,21 @@ def _data(records: Sequence[dict[str, Any]], data: str, table: Sequence[Column],
         mine = [column for column in table if column.question.group == group]
         if mine:
             parts += [report.heading(GROUP_TITLES.get(group, group)), boards.board(mine)]
-    for number, figure in enumerate(figures(records, data)):
-        parts.append(boards.curves(figure, f"curve-{data}-{number}"))
+    drawn = {figure: boards.curves(figure, f"{_anchor(data)}-{n}") for n, figure in enumerate(figures(records, data))}
+    first = {(figure.along.question, figure.along.setting): figure for figure in reversed(drawn)}.values()
+    parts += [drawn[figure] for figure in drawn if figure in first]
+    others = [drawn[figure] for figure in drawn if figure not in first]
+    if others:
+        parts.append(boards.folded("The same curves for other kinds of damage", f"{len(others)} figures", *others))
     files = sorted((folder / PICTURES / data).glob("*.png"))
     if files:
         parts += [report.heading("Samples, side by side"), boards.grids(files)]
     return parts
+
+
+def _anchor(data: str) -> str:
+    """A data set's name as links can hold it."""
+    return "data-" + re.sub(r"\W+", "-", data)
 
 
 def protocol_text(records: Sequence[dict[str, Any]], data: str) -> str:

@@ -62,11 +62,11 @@ def panels(lines: Lines, *, name: str, logarithmic: bool = False) -> str:
 def robust_range(lines: Lines) -> tuple[float, float]:
     """The range that is drawn: all values, unless a few models lie so far off that the others would be one line.
 
-    Those beyond ten times the spread of the middle half are cut off at the edge.
+    What lies beyond five times the spread of the middle seven tenths is cut off at the edge, and its panel says so.
     """
     values = sorted(point.y for points in lines.values() for point in points)
-    quarter, middle, rest = (values[round(share * (len(values) - 1))] for share in (0.25, 0.5, 0.75))
-    reach = 10 * (rest - quarter)
+    low, middle, high = (values[round(share * (len(values) - 1))] for share in (0.15, 0.5, 0.85))
+    reach = 5 * (high - low)
     return (middle - reach, middle + reach) if reach > 0 else (values[0], values[-1])
 
 
@@ -91,13 +91,15 @@ def _band(points: Sequence[Point], across: Axis, up: Axis) -> str:
 
 def _panel(model: str, points: Sequence[Point], across: Axis, up: Axis, name: str) -> str:
     told = "; ".join(f"{point.x:g}: {point.y:.4g}" for point in points)
+    beyond = any(not up.low <= point.y <= up.high for point in points)
+    warned = f'<text class="tick" x="{WIDTH - RIGHT}" y="14" text-anchor="end">beyond the axis</text>' if beyond else ""
     marks = "".join(f'<circle r="2" cx="{across(p.x):g}" cy="{_clipped(p.y, up):g}"/>' for p in points)
     return (
         f'<svg class="panel" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(model)}: {told}">'
         f"<title>{html.escape(model)}: {told}</title>"
         f'<use href="#{name}"/><path class="band" d="{_band(points, across, up)}"/>'
         f'<path class="own" d="{_path(points, across, up)}"/><g class="marks">{marks}</g>'
-        f'<text class="name" x="{LEFT}" y="14">{html.escape(model)}</text></svg>'
+        f'<text class="name" x="{LEFT}" y="14">{html.escape(model)}</text>{warned}</svg>'
     )
 
 

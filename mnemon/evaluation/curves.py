@@ -36,7 +36,7 @@ ALONG = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Figure:
     """Curves of all models along one setting, with the others fixed."""
 

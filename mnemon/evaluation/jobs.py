@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mnemon.evaluation.leaderboard import Column, score_text, settings_text
+from mnemon.evaluation.leaderboard import Column, score_text, settings_text, unit_text
 from mnemon.registry import MODELS
 
 NO_MEMORY = ("copy",)
@@ -87,7 +87,7 @@ def _detail(column: Column) -> str:
     question, best, second = column.question, column.best, column.runner_up
     where = column.data + (f" ({settings_text(column.settings)})" if column.settings else "")
     first = f"`{best[0].model}` {score_text(best[0], question)}"
-    unit = "" if question.unit in ("share", "auroc") else f" {question.unit}"
+    unit = f" {unit_text(question)}" if unit_text(question) else ""
     if len(best) > 1:
         others = " and ".join(f"`{score.model}` {score_text(score, question)}" for score in best[1:3])
         more = f" and {len(best) - 3} more" if len(best) > 3 else ""
@@ -114,7 +114,8 @@ def _verdict(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) ->
             verdict = verdict.replace("among the best", "ahead of all others")
     empty = [model for model in named if holds_nothing(model)]
     if empty:
-        verdict += f" {_names(empty)} holds no memory: for this job, a memory does not pay for itself there."
+        whose = f"Among them {_names(empty)}, which hold" if len(named) > len(empty) else f"{_names(empty)} hold"
+        verdict += f" {whose}{'s' * (len(empty) == 1)} no memory: for this job a memory does not pay."
     return verdict
 
 

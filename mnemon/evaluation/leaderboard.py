@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,6 +47,11 @@ class Score:
         if self.note.reason is not None:
             return self.note.reason if self.note.outcome == "does not apply" else f"failed: {self.note.reason}"
         return "not a finite number"
+
+    @property
+    def common_reason(self) -> str:
+        """The same without the model's name, so that one note does for all models it holds of."""
+        return re.sub(rf"(?<![\w-]){re.escape(self.model)}(?![\w-])", "this model", self.why_not)
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,7 @@ PHRASES = {
     "ways": "{} classes",
     "shots": "{} example{} of each",
     "size": "memory of size {}",
+    "judge": "by a classifier that is right in a share of {}",
 }
 
 
@@ -170,6 +177,13 @@ def _significant(value: float) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
+
+
+def unit_text(question: Question) -> str:
+    """The unit in words; empty where the number needs none."""
+    if question.unit in (question.metric, "share"):
+        return ""
+    return f"squared error {question.unit}" if question.metric.startswith("mse") else question.unit
 
 
 def score_text(score: Score, question: Question) -> str:

@@ -60,7 +60,7 @@ def _board(title: str, table: Sequence[Column]) -> str:
         for column in table:
             score = column.scores[model]
             if score.value is None:
-                row.append(f"n/a ({reasons.setdefault(score.why_not, len(reasons) + 1)})")
+                row.append(f"n/a ({reasons.setdefault(score.common_reason, len(reasons) + 1)})")
             else:
                 own = own_choice(score)
                 told = score_text(score, column.question) + (f" {own}" if own else "")

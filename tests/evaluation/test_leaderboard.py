@@ -61,6 +61,9 @@ def test_empty_cells_say_why():
     assert scores["stored"].why_not == "it has no posterior"
     assert scores["broke"].why_not == "failed: out of memory"
     assert scores["late"].why_not == "not measured yet"
+    named = unanswered("joint", "vae", "digits", "the memory of vae is none, that of vae-tsm likewise")
+    found = column([*joint(-90.0), named]).scores["vae"]
+    assert found.common_reason == "the memory of this model is none, that of vae-tsm likewise"
     assert {score.value for name, score in scores.items() if name != "m0"} == {None}
 
 
@@ -123,7 +126,9 @@ def test_swapping_two_models_swaps_the_winner():
 
 def test_a_model_without_a_memory_that_wins_is_pointed_out():
     found = advice(*joint(-90.0, -95.0), holds_nothing=lambda model: model == "m0")["joint"]
-    assert "`m0` holds no memory: for this job, a memory does not pay for itself there." in found.verdict
+    assert "`m0` holds no memory: for this job a memory does not pay." in found.verdict
+    tied = advice(*joint(-90.0, -90.1), holds_nothing=lambda model: model == "m0")["joint"]
+    assert "Among them `m0`, which holds no memory" in tied.verdict
     costs = [made_up("state_bytes", name, "digits", value, interval=None) for name, value in (("m0", 4), ("m1", 400))]
     small = advice(*costs, holds_nothing=lambda model: model == "m0")["state_bytes"]
     assert "m0" not in small.verdict
@@ -140,7 +145,7 @@ def test_the_question_of_every_job_is_asked():
 def test_the_page_in_markdown():
     page = which_memory_page(whole(), nobody)
     assert page.count("\n## ") == len(JOBS) + 1
-    assert "(1) ebmm has no likelihood" in page
+    assert "(1) this model has no likelihood" in page
     tables = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(tables) == len(MODELS) * 6 * 2
     assert "has not been run yet" in which_memory_page([], nobody)
