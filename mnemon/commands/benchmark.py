@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -114,8 +115,10 @@ def _plan_tables(found: list[Any], protocol: Any) -> list[Table]:
     for name in data:
         grid.add_column(name)
     for kind in dict.fromkeys(one.cell.kind for one in found):
-        mine = [one for one in found if one.cell.kind == kind]
-        grid.add_row(kind, *(" ".join(one.state for one in mine if one.cell.data == name) for name in data))
+        states = {
+            name: Counter(one.state for one in found if (one.cell.data, one.cell.kind) == (name, kind)) for name in data
+        }
+        grid.add_row(kind, *(", ".join(f"{n} {state}" for state, n in states[name].items()) for name in data))
     left = {name: sum(one.left for one in found if one.cell.data == name) for name in data}
     grid.add_row("left, GPU minutes", *(f"{seconds / 60:.0f}" for seconds in left.values()))
     grid.caption = f"in all about {sum(left.values()) / 3600:.1f} hours of one data-centre GPU, cells one by one"

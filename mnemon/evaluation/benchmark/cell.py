@@ -85,7 +85,7 @@ def run_cell(
         answers.seconds += time.monotonic() - began
         if answers.path.is_file() or answers.parts:
             answers.save()
-    if place.prune and set(answers.parts) == set(STEPS):
+    if place.prune and set(answers.parts) == set(STEPS) and not answers.failed:
         shutil.rmtree(folder / "run", ignore_errors=True)
     return answers
 
@@ -118,10 +118,10 @@ def len_epoch(data: TrainingData, config: Config) -> int:
 
 
 def _train(answers: Answers, cell: Cell, config: Config, data: TrainingData, place: Place, until: float | None) -> None:
-    """Up to the end, or to the time; a training that is done is not looked at again."""
-    if cell.kind in UNTRAINED or answers.training is not None:
-        return
+    """Up to the end, or to the time; a training that is done, and whose weights are there, is not looked at again."""
     folder = cell.folder(place.runs) / "run"
+    if cell.kind in UNTRAINED or (answers.training is not None and (folder / checkpoint.WEIGHTS).is_file()):
+        return
     accelerator = place.device.partition(":")[0]
     summary = train(config, folder, data=data, resume=True, accelerator=accelerator, quiet=True, until=until)
     answers.training = {"updates": summary.steps, "workers": place.workers, "improved": summary.improved}
