@@ -79,10 +79,12 @@ def board(columns: Sequence[Column]) -> Html:
     numbers = {reason: number for number, reason in enumerate(reasons, start=1)}
     head = "".join(_head(column) for column in columns)
     rows = "".join(
-        f'<tr><th scope="row">{inline(model)}</th>{"".join(_cell(column, model, numbers) for column in columns)}</tr>\n'
+        f'<tr><th scope="row">{inline(model)}</th>{_size(columns[0], model)}'
+        f"{''.join(_cell(column, model, numbers) for column in columns)}</tr>\n"
         for model in models
     )
-    table = scrolling(f'<th scope="col">model</th>{head}', rows)
+    sizes = '<th scope="col">Floats of the memory<small>+: it grows with the episode</small></th>'
+    table = scrolling(f'<th scope="col">model</th>{sizes}{head}', rows)
     notes = "".join(f"<li>{inline(reason)}</li>" for reason in numbers)
     return Html(table + (f'<ol class="notes">{notes}</ol>\n' if notes else ""))
 
@@ -139,6 +141,14 @@ def _head(column: Column) -> str:
         f'<th scope="col" title="{html.escape(question.asks)}">{inline(question.title)}'
         f"{small}<small>{inline(unit)}{way}</small></th>"
     )
+
+
+def _size(column: Column, model: str) -> str:
+    """How large the memory of the first column is: a large one is no fair rival of a small one."""
+    record = column.scores[model].record
+    floats = None if record is None else record["memory_floats"]
+    told = "" if floats is None else f"{floats:,}{'+' * (model in column.growing)}"
+    return f'<td class="empty">{told}</td>'
 
 
 def _cell(column: Column, model: str, numbers: dict[str, int]) -> str:

@@ -31,12 +31,14 @@ class Job:
     wish: str
     question: str
     where: tuple[str, str] | None = None
+    fixed_size: bool = False
+    """Whether memories that grow with the episode are left out."""
 
 
 JOBS = (
     Job("Clean up damaged copies of images that were stored", "recall"),
     Job("Fill in the missing half of an image that was stored", "recall", ("corruption", "half")),
-    Job("Hold many images in a memory that does not grow", "capacity_recall"),
+    Job("Hold many images in a memory that does not grow", "capacity_recall", fixed_size=True),
     Job("Describe an episode in as few nats as possible, its memory included", "joint"),
     Job("Explain the stored images once the memory is there", "conditional"),
     Job("Explain new images of the stored classes", "same_class"),
@@ -69,11 +71,27 @@ def advise(tables: Sequence[Sequence[Column]], holds_nothing: Callable[[str], bo
         mine = [column for table in tables if (column := _column(table, job)) is not None]
         if mine and mine[0].question.group == "cost":  # nothing is cheap to keep, and no use
             mine = [column.only(lambda model: not holds_nothing(model)) for column in mine]
+        if job.fixed_size:
+            mine = [_of_fixed_size(column) for column in mine]
         answered = [column for column in mine if column.ranked]
         if answered:
-            details = tuple(_detail(column) for column in answered)
-            found.append(Advice(job, _verdict(answered, holds_nothing), details))
+            found.append(_advice(job, answered, holds_nothing))
     return found
+
+
+def _advice(job: Job, columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> Advice:
+    """Where only memories that grow with the episode win, also which of the others comes first."""
+    verdict, details = _verdict(columns, holds_nothing), [_detail(column) for column in columns]
+    fixed = [rest for column in columns if (rest := _of_fixed_size(column)).ranked]
+    if fixed and all(model in columns[0].growing for model in _named(columns)):
+        verdict += f" But such a memory grows with the episode. Of fixed size: {_verdict(fixed, holds_nothing)}"
+        details += [f"of fixed size, {_detail(column)}" for column in fixed]
+    return Advice(job, verdict, tuple(details))
+
+
+def _of_fixed_size(column: Column) -> Column:
+    """Without the models whose memory grows with the episode."""
+    return column.only(set(column.scores).difference(column.growing).__contains__)
 
 
 def _column(table: Sequence[Column], job: Job) -> Column | None:
@@ -99,11 +117,9 @@ def _detail(column: Column) -> str:
 
 
 def _verdict(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> str:
-    total = len(columns)
-    among = Counter(score.model for column in columns for score in column.best)
+    total, named = len(columns), _named(columns)
+    most = sum(named[0] in [score.model for score in column.best] for column in columns)
     alone = Counter(column.best[0].model for column in columns if len(column.best) == 1)
-    most = max(among.values())
-    named = [model for model in among if among[model] == most]
     if total > 1 and most == 1:
         verdict = "It depends on the data: no model is among the best on more than one data set."
     else:
@@ -117,6 +133,12 @@ def _verdict(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) ->
         whose = f"Among them {_names(empty)}, which hold" if len(named) > len(empty) else f"{_names(empty)} hold"
         verdict += f" {whose}{'s' * (len(empty) == 1)} no memory: for this job a memory does not pay."
     return verdict
+
+
+def _named(columns: Sequence[Column]) -> list[str]:
+    """The models that are among the best on the most data sets."""
+    among = Counter(score.model for column in columns for score in column.best)
+    return [model for model in among if among[model] == max(among.values())]
 
 
 def _often(times: int, total: int) -> str:

@@ -13,6 +13,8 @@ from mnemon.evaluation.questions import QUESTIONS, Note, Question, benchmark_rec
 
 OWN_CHOICE = ("by", "score")
 """Settings in which each model has a way of its own; they do not tell two columns apart."""
+GROWTH = "capacity_recall"
+"""The question that shows a memory at several lengths of the episode."""
 SPREAD = {"recall": ("corruption",), "fewshot": ("ways", "shots")}
 """Settings that a table has a column for each choice of."""
 DIGITS = {"nats/frame": 1, "per pixel": 4, "auroc": 3, "share": 3}
@@ -56,12 +58,14 @@ class Score:
 
 @dataclass(frozen=True)
 class Column:
-    """One question on one data set: a score of every model, and at which settings."""
+    """One question on one data set: a score of every model, and at which settings. `growing`: models whose memory is
+    the larger the more is written."""
 
     question: Question
     data: str
     settings: Settings
     scores: Mapping[str, Score]
+    growing: frozenset[str] = frozenset()
 
     @property
     def ranked(self) -> list[Score]:
@@ -102,6 +106,7 @@ def columns(records: Iterable[Mapping[str, Any]], data: str) -> list[Column]:
     """The columns of every question that some model was asked on these data, the one at its headline first."""
     asked = [(record, read_note(record["note"])) for record in benchmark_records(records) if record["data"] == data]
     models = list(dict.fromkeys(record["model"] for record, _ in asked))
+    growing = frozenset(model for model in models if _grows([pair for pair in asked if pair[0]["model"] == model]))
     found = []
     for question in QUESTIONS:
         mine = [(record, note) for record, note in asked if note.question == question.name]
@@ -112,8 +117,21 @@ def columns(records: Iterable[Mapping[str, Any]], data: str) -> list[Column]:
                     scores.setdefault(record["model"], Score(record["model"], record, note))
             missing = Note(question.name, {})
             filled = {model: scores.get(model, Score(model, None, missing)) for model in models}
-            found.append(Column(question, data, settings, filled))
+            found.append(Column(question, data, settings, filled, growing))
     return found
+
+
+def _grows(asked: Sequence[tuple[Mapping[str, Any], Note]]) -> bool:
+    """Whether the longest episode of a model makes a larger memory than the one before."""
+    sizes = {
+        record["episode_length"]: record["memory_floats"]
+        for record, note in asked
+        if note.question == GROWTH and record["value"] is not None
+    }
+    if len(sizes) < 2:
+        return False
+    *_, second, longest = sorted(sizes)
+    return bool((sizes[longest] or 0) > (sizes[second] or 0))
 
 
 def settings_of(question: Question, record: Mapping[str, Any], note: Note) -> Settings:

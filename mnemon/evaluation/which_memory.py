@@ -41,7 +41,8 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
     parts.append("## The tables\n")
     parts.append(
         "**best**: alone; *(best)*: its interval overlaps with that of the best. ± half of a 95% interval. n/a: not "
-        "applicable, or not measured, for the reason of that number below the table.\n"
+        "applicable, or not measured, for the reason of that number below the table. Floats: of the memory; +: it "
+        "grows with the episode.\n"
     )
     for data, table in tables.items():
         for group in GROUPS:
@@ -56,7 +57,9 @@ def _board(title: str, table: Sequence[Column]) -> str:
     reasons: dict[str, int] = {}
     rows = []
     for model in models:
-        row = [f"`{model}`"]
+        record = table[0].scores[model].record
+        floats = None if record is None else record["memory_floats"]
+        row = [f"`{model}`", "" if floats is None else f"{floats:,}{'+' * (model in table[0].growing)}"]
         for column in table:
             score = column.scores[model]
             if score.value is None:
@@ -67,7 +70,7 @@ def _board(title: str, table: Sequence[Column]) -> str:
                 row.append(told + MARKS[standing(column, model)])
         rows.append(row)
     note = "\n".join(f"- {column.question.title}: {_asked(column)}" for column in table)
-    section = Section(title, note, ["model", *(column.question.title for column in table)], rows).markdown(3)
+    section = Section(title, note, ["model", "floats", *(column.question.title for column in table)], rows).markdown(3)
     return "\n".join([section, *(f"({number}) {reason}  " for reason, number in reasons.items()), ""])
 
 

@@ -135,6 +135,24 @@ def test_a_model_without_a_memory_that_wins_is_pointed_out():
     assert "`m1`" in small.verdict
 
 
+def test_a_memory_that_grows_is_no_rival_of_one_that_does_not():
+    records = [
+        made_up("capacity_recall", model, "digits", value, length=length, floats=floats)
+        for model, value, sizes in (("keeps all", 0.0, {16: 100, 256: 1600}), ("fixed", 0.05, {16: 90, 256: 90}))
+        for length, floats in sizes.items()
+    ]
+    assert column(records, "capacity_recall").growing == {"keeps all"}
+    found = advice(*records)["capacity_recall"]
+    assert found.verdict.startswith("`fixed`")
+    assert "keeps all" not in "".join(found.details)
+    recall = [made_up("recall", name, "digits", value, note=write_note("recall", corruption="flip", level=0.1, reads=3))
+              for name, value in (("keeps all", 0.0), ("fixed", 0.5), ("other", 0.9))]  # fmt: skip
+    both = advice(*records, *recall)["recall"]
+    assert both.verdict.startswith("`keeps all` is ahead of all others on the one data set measured. But such a memory")
+    assert both.verdict.endswith("Of fixed size: `fixed` is ahead of all others on the one data set measured.")
+    assert both.details[1].startswith("of fixed size, digits (flip 0.1, 3 reads): `fixed`")
+
+
 def test_the_question_of_every_job_is_asked():
     assert {job.question for job in JOBS} <= set(BY_NAME)
     assert len({job.wish for job in JOBS}) == len(JOBS)
