@@ -26,15 +26,18 @@ def test_the_plan_is_printed_with_its_cost(tmp_path):
     assert {cell["kind"] for cell in cells} >= set(MODELS)
 
 
-def test_a_quick_run_of_one_model_and_then_nothing_left_to_do(tmp_path):
-    options = ("--quick", "--model", "copy", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"))
-    assert "1 done" in run(*options).stdout
+def test_a_quick_run_side_by_side_and_then_nothing_left_to_do(tmp_path):
+    options = ("--quick", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"))
+    both = (*options, "--model", "copy", "--model", "slots")
+    assert "2 done" in run(*both, "--workers", "2").stdout
     records = json.loads((tmp_path / "out" / "memory_glyphs_quick.json").read_text())
-    assert {read_note(record["note"]).question for record in records} == set(BY_NAME)
-    done = json.loads(run(*options, "--json", "--minutes", "0").stdout)
-    assert (done["complete"], done["done"]) == (True, 1)
-    waiting = json.loads(run(*options, "--model", "slots", "--json", "--minutes", "0").stdout)
-    assert (waiting["complete"], waiting["waiting"]) == (False, 1)
+    for kind in ("copy", "slots"):
+        mine = [record for record in records if record["model"] == kind]
+        assert {read_note(record["note"]).question for record in mine} == set(BY_NAME)
+        assert not any(read_note(record["note"]).outcome == "failed" for record in mine)
+    # no time at all is enough for what is done, and for nothing else
+    waiting = json.loads(run(*both, "--model", "modern-hopfield", "--json", "--minutes", "0").stdout)
+    assert (waiting["complete"], waiting["done"], waiting["waiting"]) == (False, 2, 1)
 
 
 def test_a_model_that_is_not_there(tmp_path):

@@ -103,7 +103,7 @@ QUESTIONS: tuple[Question, ...] = (
         "distractors", "Cost of other classes in memory", "classes", "short_of_optimal", "nats/frame", False,
         scored="same_class", settings=("classes", "examples"), headline={"classes": "8"},
         asks="When other classes are added to the memory, how many nats does a new frame lose beyond the log of their "
-        "number, which no memory can save?",
+        "number, which no memory can save? Less than 0: the memory is not used for it.",
         needs=("likelihood", "labels"),
     ),
     Question(

@@ -53,7 +53,7 @@ def tiny(**changes):
     tables["sizes"] |= {
         "test_images": 32, "episodes": 2, "samples": 1, "reads": [1, 2], "recall_episodes": 2, "lengths": [1, 4],
         "clusters": [1, 2], "kept": [2, 4], "distractors": [1, 2], "fewshot": [[2, 1]], "fewshot_episodes": 4,
-        "judge_steps": 3, "repeats": 2, "corruptions": {"salt_and_pepper": [0.1], "half": [1.0]},
+        "judge_steps": 3, "repeats": 2, "corruptions": [["salt_and_pepper", 0.1], ["half", 1.0]],
     }  # fmt: skip
     for name, change in changes.items():
         tables["models"][name] |= change

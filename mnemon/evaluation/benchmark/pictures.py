@@ -10,6 +10,7 @@ from mnemon import plots
 from mnemon.core.random import stream
 from mnemon.data.corruptions import corrupt
 from mnemon.evaluation.benchmark.subject import Subject
+from mnemon.evaluation.recall import successive_reads
 
 PICTURES = 27
 """The random stream of this file."""
@@ -27,10 +28,10 @@ def draw_cell(subject: Subject, path: Path) -> None:
     state = model.write(x, generator=stream(0, PICTURES, 1, device=device))
     shown = x[:SHOWN]
     rows = {"written": shown}
-    for told, (name, level) in {"noisy": NOISE, "half erased": ERASED}.items():
+    for told, (name, level) in {"noisy": NOISE, "erased": ERASED}.items():
         cue, observed = corrupt(name, shown, level, stream(0, PICTURES, 2, device=device))
         rows[told] = cue
-        rows[f"{told}, read"] = model.read(state, cue, observed=observed, steps=READS)
+        rows[f"{told}, read"] = successive_reads(model, state, cue, observed, READS)[-1]
     rows["samples"] = model.sample(state, SHOWN, generator=stream(0, PICTURES, 3, device=device))
     path.parent.mkdir(parents=True, exist_ok=True)
     plots.save_rows(rows, path)

@@ -26,6 +26,8 @@ UNTRAINED: dict[str, str] = {
 BITS_ONLY = ("hopfield-hebb", "hopfield-storkey")
 KINDS = (*MODELS, *UNTRAINED)
 SECTIONS = ("data", "model", "objective", "training")
+OWN = (*SECTIONS, "stages", "growth", "on", "step_ms", "differs")
+"""What a model's table may hold."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,12 @@ class Protocol:
         missing = [kind for kind in MODELS if kind not in tables["models"]]
         if missing:
             raise ValueError(f"{name}: expected a table for every model of the registry, got none for {missing}")
-        for kind in tables["models"]:
+        for kind, table in tables["models"].items():
             if kind not in MODELS:
                 raise ValueError(f"{name}: models.{kind}: no such model{nearest(kind, MODELS)}")
+            for key in table:
+                if key not in OWN:
+                    raise ValueError(f"{name}: models.{kind}.{key}: unknown{nearest(key, OWN)}")
         return cls(name, tables)
 
     @property
@@ -87,7 +92,7 @@ class Protocol:
         lists = ("reads", "lengths", "clusters", "slots", "kept", "distractors")
         values |= {name: tuple(values[name]) for name in lists}
         values["fewshot"] = tuple(tuple(pair) for pair in values["fewshot"])
-        values["corruptions"] = {name: tuple(levels) for name, levels in values["corruptions"].items()}
+        values["corruptions"] = {name: tuple(levels) for name, *levels in values["corruptions"]}
         return Sizes(**values)
 
     @property
@@ -123,7 +128,7 @@ class Protocol:
         parts = (self.tables["base"], self.tables["sets"][data], own, own.get("on", {}).get(data, {}))
         values: dict[str, Any] = {}
         for part in parts:
-            values = _merged(values, {key: part[key] for key in (*SECTIONS, "stages") if key in part})
+            values = presets.merge(values, {key: part[key] for key in (*SECTIONS, "stages") if key in part})
         epochs = max(1, round(self.updates / batches))
         values["stages"] = _stages(values["stages"], epochs)
         values["name"] = f"{self.name}-{data}-{kind}"
@@ -162,13 +167,4 @@ def _stages(stages: list[Mapping[str, Any]], epochs: int) -> list[dict[str, Any]
 def _tables(path: Path) -> dict[str, Any]:
     values = read_values(path)
     base = values.pop("extends", None)
-    return values if base is None else _merged(_tables(path.parent / base), values)
-
-
-def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables are merged key by key, except the corruptions, which are a list of what is asked; the rest is replaced."""
-    merged = dict(base)
-    for key, value in changes.items():
-        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping) and key != "corruptions"
-        merged[key] = _merged(base[key], value) if both else value
-    return merged
+    return values if base is None else presets.merge(_tables(path.parent / base), values)

@@ -20,6 +20,7 @@ from mnemon.evaluation.questions import BY_NAME, EXPERIMENT, Need, empty_note, w
 from mnemon.models import MemoryVAE
 from mnemon.models.codec_model import CodecModel
 from mnemon.models.context_aware import ContextAwareLearner
+from mnemon.models.energy import EnergyModel
 from mnemon.models.hopfield import CopyModel, HopfieldModel, ModernHopfieldModel, SlotMemory
 from mnemon.models.recall_model import RecallModel
 from mnemon.models.slot_model import SlotModel
@@ -121,6 +122,8 @@ class Subject:
 
     def floats(self, length: int | None = None, **write: Any) -> int:
         """Floats of the memory of one episode."""
+        if isinstance(self.model, HopfieldModel | EnergyModel):  # whatever is written
+            return self.model.memory_floats(self.model.prior_state((1,)))
         x = torch.zeros(length or self.length, *self.model.image_shape, device=self.device)
         with torch.no_grad():
             return count_floats(self.model, self.model.write(x[None], **write))
