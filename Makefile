@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types check bench wheel clean
+.PHONY: demo test lint types check bench docs wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/mnemon demo --out out/demo
@@ -23,12 +23,19 @@ check: test lint types
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
 
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
 wheel: $(VENV)/.installed
 	$(BIN)/python -m build --wheel --outdir dist
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
 	touch $@
 
 clean:

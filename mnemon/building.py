@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from mnemon.entry import codec_of, given
 from mnemon.memories import KanervaMemory
 from mnemon.memories.base import LatentMemory
 from mnemon.memories.pseudo_inverse import PseudoInverseMemory
@@ -47,33 +48,15 @@ LARGE_IMAGE = 64
 """Pixels on a side from which on residual nets begin with ResNet's own stem, which leaves a quarter of them."""
 
 
-def _codec(config: ModelConfig, **options: Any) -> Codec:
-    assert config.image_shape is not None
-    return Codec.convolutional(
-        config.image_shape,
-        config.code_dim,
-        likelihood=config.likelihood,
-        architecture=config.architecture,
-        num_filters=config.num_filters,
-        **options,
-    )
-
-
-def _given(config: ModelConfig, *names: str) -> dict[str, Any]:
-    """The options that were set; the classes' own defaults stand for the others."""
-    values = {name: getattr(config, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def memory_vae(memory_class: type[LatentMemory], *names: str, **fixed: Any) -> Callable[[ModelConfig], CodecModel]:
     """What builds a MemoryVAE with a memory: `names` are the settings that it takes, `fixed` its other options."""
 
     def build(config: ModelConfig) -> CodecModel:
-        options = _given(config, "noise_var", "slot_var", *names)
+        options = given(config, "noise_var", "slot_var", *names)
         memory = memory_class(config.code_dim, config.num_slots or 32, **options, **fixed)
         regulariser = None if config.regulariser is None else StochasticRegulariser(**vars(config.regulariser))
         return MemoryVAE(
-            _codec(config, code_var=config.code_var),
+            codec_of(config, code_var=config.code_var),
             memory,
             num_steps=config.num_steps,
             regulariser=regulariser,
@@ -87,47 +70,47 @@ def memory_vae(memory_class: type[LatentMemory], *names: str, **fixed: Any) -> C
 
 
 def vae(config: ModelConfig) -> CodecModel:
-    return VAE(_codec(config))
+    return VAE(codec_of(config))
 
 
 def statistician(config: ModelConfig) -> CodecModel:
-    return NeuralStatistician(_codec(config, head=False), **_given(config, "context_dim", "hidden"))
+    return NeuralStatistician(codec_of(config, head=False), **given(config, "context_dim", "hidden"))
 
 
 def full_statistician(config: ModelConfig) -> CodecModel:
-    sizes = {"context_dim": 3, "layer_dim": 32, "num_layers": 2, **_given(config, *FULL_SIZES)}
+    sizes = {"context_dim": 3, "layer_dim": 32, "num_layers": 2, **given(config, *FULL_SIZES)}
     if config.code_dim != ModelConfig.code_dim:
         raise ValueError("model.code_dim: statistician-full decodes its layers and its context; set layer_dim instead")
     code_dim = sizes["num_layers"] * sizes["layer_dim"] + sizes["context_dim"]
     width = {} if config.architecture == "residual" else {"encoding_dim": config.hidden or RESIDUAL_WIDTH}
-    codec = _codec(dataclasses.replace(config, code_dim=code_dim), head=False, **width)
-    return FullStatistician(codec, **sizes, **_given(config, "hidden", "pooling"))
+    codec = codec_of(dataclasses.replace(config, code_dim=code_dim), head=False, **width)
+    return FullStatistician(codec, **sizes, **given(config, "hidden", "pooling"))
 
 
 def context_aware(config: ModelConfig) -> CodecModel:
-    sizes = {"num_contexts": 2, "context_dim": 64, "layer_dim": 16, "hidden": 256, **_given(config, *CONTEXT_SIZES)}
+    sizes = {"num_contexts": 2, "context_dim": 64, "layer_dim": 16, "hidden": 256, **given(config, *CONTEXT_SIZES)}
     if config.code_dim != ModelConfig.code_dim:
         raise ValueError("model.code_dim: context-aware decodes its contexts and its code; set layer_dim instead")
     number, context_dim, layer_dim, hidden = (sizes[name] for name in CONTEXT_SIZES)
     code_dim = number * context_dim + layer_dim
-    codec = _codec(dataclasses.replace(config, code_dim=code_dim), head=False, encoding_dim=hidden)
+    codec = codec_of(dataclasses.replace(config, code_dim=code_dim), head=False, encoding_dim=hidden)
     nets: Contexts
     if config.contexts == "thesis":
         nets = ConditionalContexts(hidden, number, context_dim, layer_dim, hidden, config.pooling or "mean")
     else:
         nets = TiedContexts(hidden, number, context_dim, layer_dim, hidden)
-    options = _given(config, "constant", "pooling")
+    options = given(config, "constant", "pooling")
     return ContextAwareLearner(codec, nets, number, context_dim, supervised=config.supervised, **options)
 
 
 def kanerva(config: ModelConfig) -> CodecModel:
-    return _machine(config, _codec(config, head=False, encoding_dim=config.code_dim))
+    return _machine(config, codec_of(config, head=False, encoding_dim=config.code_dim))
 
 
 def _machine(config: ModelConfig, codec: Codec, **options: Any) -> CodecModel:
-    memory = KanervaMemory(config.code_dim, config.num_slots or 32, **_given(config, "noise_var", "slot_var", "online"))
-    given = _given(config, "autoencoder_weight")
-    return KanervaMachine(codec, memory, trainable_prior=config.trainable_prior, **given, **options)
+    memory = KanervaMemory(config.code_dim, config.num_slots or 32, **given(config, "noise_var", "slot_var", "online"))
+    options = given(config, "autoencoder_weight") | options
+    return KanervaMachine(codec, memory, trainable_prior=config.trainable_prior, **options)
 
 
 def _conditional(config: ModelConfig, **options: Any) -> tuple[ConditionalCodec, Any]:
@@ -149,7 +132,7 @@ def addressing(config: ModelConfig) -> CodecModel:
     codec, item_net = _conditional(config)
     size = config.embedding_dim or EMBEDDING_DIM
     query_net = embedding_net(codec.image_shape, size, architecture=config.architecture, num_filters=config.num_filters)
-    options = _given(config, "similarity", "num_slots", "content_std")
+    options = given(config, "similarity", "num_slots", "content_std")
     return AddressingModel(codec, item_net, query_net, size, learned_prior=not config.flat_prior, **options)
 
 
@@ -157,7 +140,7 @@ def soft_attention(config: ModelConfig) -> CodecModel:
     codec, item_net = _conditional(config, conditional_prior=False, conditional_posterior=False)
     size = config.embedding_dim or EMBEDDING_DIM
     query_net = mlp((config.code_dim, 2 * size, size))
-    return SoftAttentionModel(codec, item_net, query_net, **_given(config, "similarity", "num_slots", "content_std"))
+    return SoftAttentionModel(codec, item_net, query_net, **given(config, "similarity", "num_slots", "content_std"))
 
 
 def matching(config: ModelConfig) -> CodecModel:
@@ -167,7 +150,7 @@ def matching(config: ModelConfig) -> CodecModel:
     codec, value_net = matching_nets(config.image_shape, config.code_dim, size, likelihood=config.likelihood, **nets)
     item_net, start_net = (embedding_net(config.image_shape, size, **nets) for _ in range(2))
     code_net = mlp((config.code_dim, 2 * size, size))
-    options = _given(config, "similarity", "num_matching_steps", "vary_items")
+    options = given(config, "similarity", "num_matching_steps", "vary_items")
     return MatchingModel(codec, item_net, value_net, start_net, code_net, size, **options)
 
 
@@ -178,7 +161,7 @@ def _tsm_codec(config: ModelConfig, **options: Any) -> Codec:
         raise ValueError(
             f"model.architecture: {config.kind} has nets of its own, got {config.architecture}; leave it out"
         )
-    sizes: dict[str, Any] = {"num_filters": config.num_filters, **_given(config, "hidden")}
+    sizes: dict[str, Any] = {"num_filters": config.num_filters, **given(config, "hidden")}
     sizes["stem"] = "large" if min(config.image_shape[1:]) >= LARGE_IMAGE else "small"
     return tsm_codec(config.image_shape, config.code_dim, likelihood=config.likelihood, **sizes, **options)
 
@@ -189,10 +172,10 @@ def kanerva_tsm(config: ModelConfig) -> CodecModel:
 
 
 def pseudo_inverse(config: ModelConfig) -> CodecModel:
-    options = _given(config, "input_var", "inverse_steps")
+    options = given(config, "input_var", "inverse_steps")
     memory = PseudoInverseMemory(config.code_dim, config.num_slots or 32, **options)
     codec = _tsm_codec(config, head=False, encoding_dim=config.code_dim)
-    return PseudoInverseModel(codec, memory, **_given(config, "autoencoder_weight"))
+    return PseudoInverseModel(codec, memory, **given(config, "autoencoder_weight"))
 
 
 def vae_tsm(config: ModelConfig) -> CodecModel:
@@ -200,14 +183,14 @@ def vae_tsm(config: ModelConfig) -> CodecModel:
 
 
 def kanerva_pp(config: ModelConfig) -> CodecModel:
-    sizes: dict[str, Any] = {"num_filters": config.num_filters, **_given(config, "hidden")}
-    options = _given(config, "num_reads", "map_shape", "read_size")
+    sizes: dict[str, Any] = {"num_filters": config.num_filters, **given(config, "hidden")}
+    options = given(config, "num_reads", "map_shape", "read_size")
     return KanervaPlusPlus(_tsm_codec(config), dense_readout=config.dense_readout, **sizes, **options)
 
 
 def _energy_net(config: ModelConfig) -> EnergyNet:
     assert config.image_shape is not None
-    sizes = _given(config, "dynamic_size", "hidden", "num_hops")
+    sizes = given(config, "dynamic_size", "hidden", "num_hops")
     if config.energy == "gated":
         return GatedEnergy(config.image_shape, **sizes)
     sizes["channels"] = config.num_filters
@@ -222,5 +205,5 @@ def energy(config: ModelConfig) -> EnergyModel:
         use_gradient=config.gradient_term,
         stepwise=config.stepwise,
         recompute=config.recompute,
-        **_given(config, "write_steps", "read_steps", "write_rate", "read_rate"),
+        **given(config, "write_steps", "read_steps", "write_rate", "read_rate"),
     )

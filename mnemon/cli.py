@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 import mnemon
-from mnemon.commands import evaluate, memory, results, train
+from mnemon.commands import benchmark, evaluate, memory, models, results, train
 from mnemon.commands.common import Json, Out, Quiet, Seed, make_console, make_folder, plain_errors
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Benchmarks that write results files.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+bench.command(name="memory")(benchmark.memory)
 app.command()(train.train)
 app.command(name="eval")(evaluate.evaluate)
 app.command()(evaluate.figures)
@@ -30,6 +31,7 @@ app.command()(memory.write)
 app.command()(memory.read)
 app.command()(memory.sample)
 app.command()(memory.score)
+app.command()(models.models)
 app.command()(train.presets)
 app.command()(results.results)
 app.add_typer(train.data_app, name="data")

@@ -112,8 +112,10 @@ class Pictures:
 
 
 def run(out: Path, seed: int = 0, *, episodes: int = EPISODES, tell: Tell = lambda _: None) -> Numbers:
-    """Write, recall, sample and score, and write `out`/report.html. `tell` hears what is done next."""
-    from mnemon.demo_page import render
+    """Write, recall, sample and score, and write `out`/report.html and `out`/demo.png, one picture of it all. `tell`
+    hears what is done next."""
+    from mnemon import plots
+    from mnemon.demo_page import in_short, render
     from mnemon.report import save
 
     threads = torch.get_num_threads()
@@ -123,6 +125,7 @@ def run(out: Path, seed: int = 0, *, episodes: int = EPISODES, tell: Tell = lamb
         torch.set_num_threads(threads)
     tell("writing the report")
     save(render(numbers, pictures), out / "report.html")
+    plots.save_rows(in_short(numbers, pictures), out / "demo.png")
     return numbers
 
 

@@ -87,6 +87,17 @@ def key_numbers(numbers: Numbers) -> list[tuple[str, str]]:
     ]
 
 
+def in_short(numbers: Numbers, pictures: Pictures) -> dict[str, Tensor]:
+    """What was written, damaged, recalled and generated, as rows of one picture; the recalls with the least error."""
+    every = max(1, len(pictures.episode) // SHOWN)
+    rows = {"written": pictures.episode}
+    for name, errors in (("noisy", numbers.noisy), ("half_erased", numbers.half_erased)):
+        rows[name.replace("_", " ")] = pictures.cues[name]
+        rows[f"recalled from {name.split('_')[0]}"] = pictures.recalls[name][errors.best[0] - 1]
+    rows["generated"] = pictures.samples
+    return {name: images[::every] for name, images in rows.items()}
+
+
 def removal(errors: RecallErrors) -> str:
     """What the best read does to the error, in words that hold whichever way it goes."""
     reads, best = errors.best

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_size
+from mnemon.core.episode import Roles
 from mnemon.core.protocol import Bound, Terms
 
 Baseline = Literal["arithmetic", "geometric"]
@@ -44,6 +45,17 @@ class Estimator:
             _check_others(self.num_samples)
         if not self.temperature > 0:
             raise ValueError(f"temperature: expected a positive number, got {self.temperature}")
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What a training step asks of a model beside its images: see `CodecModel.surrogate`."""
+
+    estimator: Estimator
+    mask: Tensor | None
+    write_mask: Tensor | None
+    roles: Roles
+    kl_weight: float | Tensor
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, fields
+from importlib.metadata import entry_points
 from typing import Any
 
 from mnemon import building
 from mnemon.core.protocol import MemoryModel
+from mnemon.entry import SHARED, Entry
 from mnemon.memories import CategoricalMemory, GaussianMemory, MixtureMemory, TreeMemory
 from mnemon.models import MemoryVAE, StochasticRegulariser
 from mnemon.training.config import ModelConfig, nearest
 
-SHARED = {"kind", "image_shape", "likelihood", "architecture", "num_filters", "code_dim"}
 VARIANCES = {"noise_var", "slot_var"}
 LATENT = VARIANCES | {
     "code_var",
@@ -42,27 +42,46 @@ ENERGY = {
 CLUSTERS = LATENT | {"num_clusters", "location_var"}
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A model of the registry."""
+GROUP = "mnemon.models"
+"""Entry points of installed packages that bring models of their own."""
+SYMBOLS = {
+    "C": "size of a code",
+    "K": "slots, or contexts",
+    "H": "clusters",
+    "G": "segments of a code",
+    "M": "stored items",
+    "X": "pixels of an image",
+    "E": "size of a key",
+    "D": "size of a context",
+    "S": "ways in which contexts can be constant: K, or 2^K where any number of them may be",
+    "P": "size of the pooled statistics",
+    "A": "channels of the map",
+    "V": "height of the map",
+    "W": "width of the map, or writable weights",
+}
+"""What stands in `state_floats`."""
 
-    title: str
-    paper: str
-    memory: str
-    state_floats: str
-    uses: frozenset[str]
-    build: Callable[[ModelConfig], MemoryModel]
+
+def entries() -> dict[str, Entry]:
+    """The models of this package, and those that installed packages bring."""
+    installed = {point.name: point.load() for point in entry_points(group=GROUP)}
+    for kind, entry in installed.items():
+        if not isinstance(entry, Entry):
+            raise ValueError(f"{GROUP}: expected {kind} to name a mnemon.entry.Entry, got {type(entry).__name__}")
+    return MODELS | installed
 
 
 def build_model(config: ModelConfig) -> MemoryModel:
     """The model that a configuration describes, with fresh weights."""
-    if config.kind not in MODELS:
-        raise ValueError(f"model.kind: unknown model {config.kind!r}{nearest(config.kind, MODELS)}")
+    known = MODELS if config.kind in MODELS else entries()
+    if config.kind not in known:
+        raise ValueError(f"model.kind: unknown model {config.kind!r}{nearest(config.kind, known)}")
     if config.image_shape is None:
         raise ValueError("model.image_shape: expected (channels, height, width), got nothing; train takes it from data")
-    entry = MODELS[config.kind]
+    entry = known[config.kind]
     for option in fields(config):
-        given = getattr(config, option.name) != option.default
+        default = option.default if option.default_factory is MISSING else option.default_factory()
+        given = getattr(config, option.name) != default
         if given and option.name not in SHARED | entry.uses:
             raise ValueError(
                 f"model.{option.name}: {config.kind} has no use for it; it takes {', '.join(sorted(entry.uses)) or '-'}"
@@ -85,29 +104,29 @@ MODELS: dict[str, Entry] = {
         "neural statistician (basic)",
         "Edwards and Storkey, 2017",
         "a Gaussian context vector of size D",
-        "2 D + pooled statistics",
+        "2 D + P + 1",
         frozenset({"context_dim", "hidden"}),
         building.statistician,
     ),
     "statistician-full": Entry(
         "neural statistician (full)",
-        "Edwards and Storkey, 2017; thesis, 5.1.2",
+        "Edwards and Storkey, 2017; Durkan, 2017, 5.1.2",
         "a Gaussian context vector of size D",
-        "2 D + pooled statistics",
+        "2 D + P + 1",
         frozenset({*building.FULL_SIZES, "hidden", "pooling"}),
         building.full_statistician,
     ),
     "context-aware": Entry(
         "context-aware learner",
-        "thesis, chapter 6",
+        "Durkan, 2017 (thesis), chapter 6",
         "K Gaussian contexts of size D, and which of them are constant",
-        "2 K D + 2^K + pooled statistics",
+        "2 K D + S + P + 1",
         frozenset({*building.CONTEXT_SIZES, "constant", "pooling", "supervised", "contexts"}),
         building.context_aware,
     ),
     "dkm": Entry(
         "Dynamic Kanerva Machine",
-        "Wu et al., 2018",
+        "Wu et al., 2018 (DKM)",
         "K slots, least-squares addresses",
         "K C + K^2",
         frozenset(KANERVA),
@@ -115,17 +134,17 @@ MODELS: dict[str, Entry] = {
     ),
     "vma": Entry(
         "variational memory addressing",
-        "VMA, 2",
+        "Bornschein et al., 2017 (VMA), 2",
         "M stored items, or M learned contents (num_slots)",
-        "M (D + E)",
+        "M (X + E)",
         frozenset(SLOTS | {"flat_prior"}),
         building.addressing,
     ),
     "soft-attention": Entry(
         "soft attention over stored items",
-        "VMA, 4.2",
+        "Bornschein et al., 2017 (VMA), 4.2",
         "M stored items, or M learned contents (num_slots)",
-        "M (D + E)",
+        "M (X + E)",
         frozenset(SLOTS),
         building.soft_attention,
     ),
@@ -133,21 +152,21 @@ MODELS: dict[str, Entry] = {
         "generative matching network",
         "Bartunov and Vetrov, 2016",
         "M stored items beside a learned pseudo-input",
-        "M (D + E)",
+        "M (X + E)",
         frozenset({"embedding_dim", "similarity", "num_matching_steps", "vary_items"}),
         building.matching,
     ),
     "kanerva-pp": Entry(
         "Kanerva++",
-        "Ramapuram et al., 2021",
+        "Ramapuram et al., 2021 (Kanerva++)",
         "one map, computed from the episode, of which keys read windows",
-        "3 H W",
+        "A V W",
         frozenset({"num_reads", "map_shape", "read_size", "hidden", "dense_readout"}),
         building.kanerva_pp,
     ),
     "dkm-tsm": Entry(
         "Dynamic Kanerva Machine, nets of Kanerva++",
-        "Ramapuram et al., 2021",
+        "Ramapuram et al., 2021 (Kanerva++)",
         "K slots, least-squares addresses",
         "K C + K^2",
         frozenset(KANERVA),
@@ -155,7 +174,7 @@ MODELS: dict[str, Entry] = {
     ),
     "pseudo-inverse": Entry(
         "generative pseudo-inverse memory, nets of Kanerva++",
-        "a later peer (ICLR 2022); section 13 of the design",
+        "generative pseudo-inverse memory, ICLR 2022",
         "K slots, fitted to the episode by two pseudo-inverses",
         "K C",
         frozenset({"num_slots", "autoencoder_weight", "input_var", "inverse_steps"}),
@@ -171,15 +190,15 @@ MODELS: dict[str, Entry] = {
     ),
     "ebmm": Entry(
         "energy-based memory",
-        "Bartunov et al., 2020",
+        "Bartunov et al., 2020 (EBMM)",
         "fast weights of a deep energy, written by gradient steps, read by descent",
-        "P (the writable weights)",
+        "W",
         frozenset(ENERGY),
         building.energy,
     ),
     "vbm-gaussian": Entry(
         "VBM, Gaussian addresses",
-        "VBM, theorem 1",
+        "Lingle (VBM), theorem 1",
         "K slots, weighted sums of them",
         "K C + K^2",
         frozenset(LATENT),
@@ -187,7 +206,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vbm-shifted": Entry(
         "VBM, Gaussian addresses with a location",
-        "VBM, theorem 3",
+        "Lingle (VBM), theorem 3",
         "K slots and a location",
         "K C + K^2 + C + 1",
         frozenset(LATENT | {"location_var"}),
@@ -195,7 +214,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vbm-categorical": Entry(
         "VBM, categorical addresses",
-        "VBM, theorem 2",
+        "Lingle (VBM), theorem 2",
         "K slots, one per item",
         "K C + K",
         frozenset(LATENT),
@@ -203,7 +222,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vbm-mixture": Entry(
         "VBM, mixture",
-        "VBM, theorem 4",
+        "Lingle (VBM), theorem 4",
         "H clusters, each K slots and a location",
         "H (K C + K^2 + C + 1)",
         frozenset(CLUSTERS),
@@ -211,7 +230,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vbm-tree": Entry(
         "VBM, tree",
-        "VBM, theorem 5",
+        "Lingle (VBM), theorem 5",
         "a mixture per segment of the code",
         "G H (K C/G + K^2 + C/G + 1) + H^G",
         frozenset(CLUSTERS | {"num_segments"}),

@@ -38,6 +38,9 @@ header, main, footer { max-width: 62rem; margin: 0 auto; padding: 0 1.25rem; }
 header { padding-top: 2.5rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 0.6rem; }
 h2 { font-size: 1.25rem; line-height: 1.3; margin: 0 0 0.5rem; }
+h3 { font-size: 1.05rem; line-height: 1.3; margin: 1.5rem 0 0.3rem; }
+a { color: var(--accent); }
+.contents { list-style: none; display: flex; flex-wrap: wrap; gap: 0.3rem 1.2rem; margin: 1.2rem 0 0; padding: 0; }
 section { border-top: 1px solid var(--line); margin-top: 2rem; padding-top: 1.5rem; }
 p { margin: 0 0 0.8rem; max-width: 46rem; }
 .lead { font-size: 1.1rem; }
@@ -85,14 +88,15 @@ footer { color: var(--soft); font-size: 0.85rem; padding-top: 1rem; padding-bott
 """
 
 
-def page(title: str, lead: Sequence[Html], sections: Sequence[Html], *, footer: str) -> Html:
-    """The whole document: a heading with what follows it, the sections, and a line at the end."""
+def page(title: str, lead: Sequence[Html], sections: Sequence[Html], *, footer: str, style: str = "") -> Html:
+    """The whole document: a heading with what follows it, the sections, and a line at the end. `style`: rules of CSS
+    beside those of every report."""
     return Html(
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<header>\n<h1>{_inline(title)}</h1>\n{''.join(lead)}</header>\n"
-        f"<main>\n{''.join(sections)}</main>\n<footer><p>{_inline(footer)}</p></footer>\n</body>\n</html>\n"
+        f"<title>{html.escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n"
+        f"<header>\n<h1>{inline(title)}</h1>\n{''.join(lead)}</header>\n"
+        f"<main>\n{''.join(sections)}</main>\n<footer><p>{inline(footer)}</p></footer>\n</body>\n</html>\n"
     )
 
 
@@ -102,13 +106,25 @@ def save(document: Html, path: Path) -> None:
         Path(temporary).write_text(document, encoding="utf-8")
 
 
-def section(title: str, *parts: Html) -> Html:
-    return Html(f"<section>\n<h2>{_inline(title)}</h2>\n{''.join(parts)}</section>\n")
+def section(title: str, *parts: Html, anchor: str = "") -> Html:
+    opening = f'<section id="{anchor}">' if anchor else "<section>"
+    return Html(f"{opening}\n<h2>{inline(title)}</h2>\n{''.join(parts)}</section>\n")
+
+
+def heading(text: str) -> Html:
+    """Within a section."""
+    return Html(f"<h3>{inline(text)}</h3>\n")
+
+
+def contents(sections: Mapping[str, str]) -> Html:
+    """Links to the sections of a page, by their anchors."""
+    links = "".join(f'<li><a href="#{anchor}">{inline(title)}</a></li>' for anchor, title in sections.items())
+    return Html(f'<nav aria-label="Contents"><ul class="contents">{links}</ul></nav>\n')
 
 
 def paragraph(text: str, *, lead: bool = False) -> Html:
     opening = '<p class="lead">' if lead else "<p>"
-    return Html(f"{opening}{_inline(text)}</p>\n")
+    return Html(f"{opening}{inline(text)}</p>\n")
 
 
 def columns(*parts: Html) -> Html:
@@ -119,7 +135,7 @@ def columns(*parts: Html) -> Html:
 
 def key_numbers(numbers: Sequence[tuple[str, str]]) -> Html:
     """A row of cards, each a value and what it is."""
-    cards = "".join(f"<div><dt>{_inline(what)}</dt><dd>{_inline(value)}</dd></div>\n" for value, what in numbers)
+    cards = "".join(f"<div><dt>{inline(what)}</dt><dd>{inline(value)}</dd></div>\n" for value, what in numbers)
     return Html(f'<dl class="keys">\n{cards}</dl>\n')
 
 
@@ -128,12 +144,12 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, caption: st
     for row in rows:
         if len(row) != len(headings):
             raise ValueError(f"table: expected {len(headings)} cells in each row, got {len(row)}: {list(row)}")
-    head = "".join(f'<th scope="col">{_inline(text)}</th>' for text in headings)
+    head = "".join(f'<th scope="col">{inline(text)}</th>' for text in headings)
     body = "".join(
-        f'<tr><th scope="row">{_inline(row[0])}</th>{"".join(f"<td>{_inline(cell)}</td>" for cell in row[1:])}</tr>\n'
+        f'<tr><th scope="row">{inline(row[0])}</th>{"".join(f"<td>{inline(cell)}</td>" for cell in row[1:])}</tr>\n'
         for row in rows
     )
-    below = f"<caption>{_inline(caption)}</caption>\n" if caption else ""
+    below = f"<caption>{inline(caption)}</caption>\n" if caption else ""
     return Html(
         f'<div class="table"><table>\n{below}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>\n'
     )
@@ -145,7 +161,7 @@ def picture_grid(
     """A table of images as one picture; `ends` are words above its left and right ends. Shapes: (rows, columns, *X)"""
     above = ""
     if ends is not None:
-        above = f'<div class="ends"><span>{_inline(ends[0])}</span><span>{_inline(ends[1])}</span></div>\n'
+        above = f'<div class="ends"><span>{inline(ends[0])}</span><span>{inline(ends[1])}</span></div>\n'
     body = f'{above}<img src="{_ink(images)}" alt="{html.escape(alt)}" style="width: {width}">\n'
     return _figure(body, caption)
 
@@ -153,7 +169,7 @@ def picture_grid(
 def picture_strips(rows: Mapping[str, Tensor], *, caption: str) -> Html:
     """Rows of images with their names at the left, or above in a narrow window. Shapes: (n, *X) each"""
     body = "".join(
-        f'<div class="strip"><span>{_inline(name)}</span><img src="{_ink(images[None])}" '
+        f'<div class="strip"><span>{inline(name)}</span><img src="{_ink(images[None])}" '
         f'alt="{len(images)} small images: {html.escape(name)}"></div>\n'
         for name, images in rows.items()
     )
@@ -179,10 +195,11 @@ def bytes_text(size: float) -> str:
 
 
 def _figure(body: str, caption: str) -> Html:
-    return Html(f"<figure>\n{body}<figcaption>{_inline(caption)}</figcaption>\n</figure>\n")
+    return Html(f"<figure>\n{body}<figcaption>{inline(caption)}</figcaption>\n</figure>\n")
 
 
-def _inline(text: str) -> str:
+def inline(text: str) -> str:
+    """Plain text as HTML; what stands between backticks is code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
 
 

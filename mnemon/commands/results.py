@@ -1,4 +1,4 @@
-"""mnemon results: the results page from the results files."""
+"""mnemon results: the results pages and the report from the results files."""
 
 from __future__ import annotations
 
@@ -18,24 +18,40 @@ def results(
         Path | None,
         typer.Option("--figures", help="Folder for curves of all models together; not drawn when absent."),
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also one HTML page with everything in it; not made when absent.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make docs/results.md from results/*.json: our numbers, with the papers' beside them.
+    """Make docs/results.md from results/*.json: our numbers, with the papers' beside them; next to it which_memory.md,
+    what the benchmark of all memories says in plain words; and a report with leaderboards, curves and samples.
 
-    Example: mnemon results results --out docs/results.md
+    Example: mnemon results results --out docs/results.md --html out/results.html
     """
+    from mnemon import report, results_report
     from mnemon.core.state import atomic_path
     from mnemon.evaluation.capacity_pictures import draw_capacity, draw_tradeoff
     from mnemon.evaluation.denoising import draw_denoising
+    from mnemon.evaluation.jobs import holds_nothing
     from mnemon.evaluation.tables import read_remarks, read_results, results_page
+    from mnemon.evaluation.which_memory import which_memory_page
 
     if not folder.is_dir():
         raise ValueError(f"results: no folder {folder}; mnemon eval --out {folder}/NAME.json makes results files")
     records = read_results(folder)
     make_folder(out.parent)
-    with atomic_path(out) as temporary:
-        Path(temporary).write_text(results_page(records, read_remarks(folder)), encoding="utf-8")
+    pages = {
+        out: results_page(records, read_remarks(folder)),
+        out.with_name("which_memory.md"): which_memory_page(records, holds_nothing),
+    }
+    for path, text in pages.items():
+        with atomic_path(path) as temporary:
+            Path(temporary).write_text(text, encoding="utf-8")
     make_console(quiet).print(f"{out}: {len(records)} records")
+    if html is not None:
+        make_folder(html.parent)
+        report.save(results_report.render(records, folder), html)
+        say(make_console(quiet), f"written: {html}")
     if pictures is not None:
         make_folder(pictures)
         for draw in (draw_denoising, draw_capacity, draw_tradeoff):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from mnemon.data.episodes import EpisodeSampler
+from mnemon.data.images import ImageSet
 from mnemon.distributions.pixels import BernoulliPixels, bits_per_dim
 from mnemon.evaluation import results
 from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, prior_bounds, scored_groups, written_bound
@@ -290,9 +291,13 @@ def in_bits(model: CodecModel, estimate: Estimate) -> Estimate | None:
 
 
 def class_sizes(evaluation: Evaluation) -> dict[str, Any] | None:
-    """Classes and items per class of an episode: 8 x 8 where there are classes enough, else half of the classes."""
-    data = evaluation.test.data
-    if data.labels is None or data.num_classes < 4 or not evaluation.model.can_write:
+    """Classes and items per class of an episode; None where there are no classes, or nothing is written."""
+    return sizes_of_classes(evaluation.test.data) if evaluation.model.can_write else None
+
+
+def sizes_of_classes(data: ImageSet) -> dict[str, Any] | None:
+    """8 x 8 where there are classes enough, else half of the classes; None without them."""
+    if data.labels is None or data.num_classes < 4:
         return None
     num_classes = min(8, data.num_classes // 2)
     smallest = int(data.labels.unique(return_counts=True)[1].min())

@@ -72,16 +72,12 @@ def recall_errors(
 
 def successive_reads(model: MemoryModel, state: Any, cue: Tensor, observed: Tensor | None, reads: int) -> list[Tensor]:
     """The recall after 1, 2, ... reads, observed pixels put back. Shapes: (*B, Q, *X) -> that, `reads` times"""
-    if observed is None:
-        results, current = [], cue
-        for _ in range(reads):
-            current = model.read(state, current)
-            results.append(current)
-        return results
-    return [
-        torch.where(observed, cue, model.read(state, cue, observed=observed, steps=steps))
-        for steps in range(1, reads + 1)
-    ]
+    results: list[Tensor] = []
+    for step in range(reads):
+        # only the first read has to fill what is not observed: the others go on from what was read
+        read = model.read(state, results[-1]) if step else model.read(state, cue, observed=observed)
+        results.append(read if observed is None else torch.where(observed, cue, read))
+    return results
 
 
 def _error(images: Tensor, clean: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from mnemon.evaluation.cells import cell_of, is_fewshot
+from mnemon.evaluation.page_section import Section
+from mnemon.evaluation.questions import EXPERIMENT
 
 REMARKS = "remarks.json"
 HEAD = """# Results
@@ -39,26 +41,26 @@ def read_remarks(folder: Path) -> dict[str, str]:
 
 def results_page(records: Sequence[dict[str, Any]], remarks: Mapping[str, str] = MappingProxyType({})) -> str:
     """The whole page as Markdown."""
-    deep = [r for r in records if (r["command"] or "").startswith(("mnemon train", "mnemon eval"))]
-    sections = [HEAD]
-    if deep:
-        sections += [bounds_section(deep), remarks_section(deep, remarks)]
-        sections += [groups_section(deep), recall_section(deep), novelty_section(deep)]
-        sections += [
-            prior_section(deep),
-            resize_section(deep),
-            items_section(deep),
-            contexts_section(deep),
-            fewshot_section(deep),
-            scaling_section(deep),
-            classification_section(deep),
-            capacity_section(deep),
-        ]
-        sections += [commands_section(deep)]
-    return "\n".join(section for section in sections if section)
+    deep = of_experiments(records)
+    if not deep:
+        return HEAD
+    bounds, *others = (section.markdown() for section in experiment_sections(deep))
+    parts = [HEAD, bounds, remarks_section(deep, remarks), *others, commands_section(deep)]
+    return "\n".join(part for part in parts if part)
 
 
-def bounds_section(records: Sequence[dict[str, Any]]) -> str:
+def of_experiments(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records of trained presets: not those of the benchmark of all memories, nor of inference alone."""
+    trained = [r for r in records if (r["command"] or "").startswith(("mnemon train", "mnemon eval"))]
+    return [record for record in trained if record["experiment"] != EXPERIMENT]
+
+
+def experiment_sections(records: Sequence[dict[str, Any]]) -> list[Section]:
+    """The tables of trained presets, the bounds first."""
+    return [section(records) for section in SECTIONS]
+
+
+def bounds_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
     for key, group in _grouped(records, "experiment", "data").items():
         bounds = {r["bound"]: r for r in group if r["metric"] == "bound" and _is_episode(r)}
@@ -76,10 +78,10 @@ def bounds_section(records: Sequence[dict[str, Any]]) -> str:
     heads = ["experiment", "model", "data", "pixels", "joint", "paper's joint", "conditional", "bits/dim (joint)", "T",
              "memory floats", "updates", "seed"]  # fmt: skip
     note = "Test bound per frame, nats, of written frames in i.i.d. episodes; one sample of the codes."
-    return _section("Bounds", note, heads, rows)
+    return Section("Bounds", note, heads, rows)
 
 
-def groups_section(records: Sequence[dict[str, Any]]) -> str:
+def groups_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
     for (experiment, data), group in _grouped(records, "experiment", "data").items():
         found = {(r["scored"], r["num_samples"]): r for r in group if r["metric"] == "bound" and _is_classes(r)}
@@ -89,20 +91,20 @@ def groups_section(records: Sequence[dict[str, Any]]) -> str:
             rows.append([experiment, data, samples, *cells, some["episode_length"], some["memory_floats"]])
     note = "Conditional bound per frame, nats; 1 sample is the ELBO, more are importance-weighted."
     heads = ["experiment", "data", "samples", "written", "same class", "unseen class", "T", "memory floats"]
-    return _section("What the memory holds, and what it generalises", note, heads, rows)
+    return Section("What the memory holds, and what it generalises", note, heads, rows)
 
 
-def recall_section(records: Sequence[dict[str, Any]]) -> str:
+def recall_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
     for (experiment, data), group in _grouped(records, "experiment", "data").items():
         plain = [r for r in group if "resized" not in (r["note"] or "")]
         rows += [[experiment, data, *row] for row in _recall_rows(plain)]
     note = "Mean squared error per pixel of the mean image; written test images, corrupted, then read 1 to 5 times."
     heads = ["experiment", "data", "corruption", "corrupted", "recalled (best)", "error removed"]
-    return _section("Recall", note, heads, rows)
+    return Section("Recall", note, heads, rows)
 
 
-def novelty_section(records: Sequence[dict[str, Any]]) -> str:
+def novelty_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
     for (experiment, data), group in _grouped(records, "experiment", "data").items():
         scores = [r for r in group if r["metric"] == "auroc"]
@@ -111,10 +113,10 @@ def novelty_section(records: Sequence[dict[str, Any]]) -> str:
             cells = [_number(of_model.get(scored), 3) for scored in ("written", "same_class")]
             rows.append([experiment, data, model, *cells])
     note = "AUROC against frames of unseen classes, per episode. Score: log p(x | memory) - log p(x | prior)."
-    return _section("Novelty", note, ["experiment", "data", "scorer", "written", "same class"], rows)
+    return Section("Novelty", note, ["experiment", "data", "scorer", "written", "same class"], rows)
 
 
-def resize_section(records: Sequence[dict[str, Any]]) -> str:
+def resize_section(records: Sequence[dict[str, Any]]) -> Section:
     resized = [r for r in records if "resized" in (r["note"] or "")]
     rows = []
     for (experiment, data, length), group in _grouped(resized, "experiment", "data", "episode_length").items():
@@ -125,10 +127,10 @@ def resize_section(records: Sequence[dict[str, Any]]) -> str:
         rows.append([experiment, data, length, size, group[0]["memory_floats"], *cells, "; ".join(recalls)])
     note = "The same weights, longer episodes, more clusters. VBM, 4.4.3."
     heads = ["experiment", "data", "T", "memory", "memory floats", "joint", "conditional", "error removed by reading"]
-    return _section("Resizing", note, heads, rows)
+    return Section("Resizing", note, heads, rows)
 
 
-def items_section(records: Sequence[dict[str, Any]]) -> str:
+def items_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
     stored = [record for record in records if (record["note"] or "").startswith("log |M|")]
     for key, group in _grouped(stored, "experiment", "data", "command", "episode_length").items():
@@ -141,10 +143,10 @@ def items_section(records: Sequence[dict[str, Any]]) -> str:
     note += " always found costs log |M|. The second bound is by as many samples as the training's. VMA, 4.1."
     heads = ["experiment", "data", "updates", "items", "conditional bound", "by more samples", "KL of the address"]
     heads.append("log of the items")
-    return _section("Stored items", note, heads, rows)
+    return Section("Stored items", note, heads, rows)
 
 
-def contexts_section(records: Sequence[dict[str, Any]]) -> str:
+def contexts_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
     for (experiment, data), group in _grouped(records, "experiment", "data").items():
         vote = next((record for record in group if record["metric"] == "family_vote"), None)
@@ -159,17 +161,17 @@ def contexts_section(records: Sequence[dict[str, Any]]) -> str:
         "Test sets named by the families of the sets whose contexts are nearest; share of the variance of a set's own"
     )
     note += " mean and variance that a linear regression on its context explains, family by family. Thesis, 5.3."
-    return _section("Contexts", note, ["experiment", "data", "family", "R^2 of the mean", "R^2 of the variance"], rows)
+    return Section("Contexts", note, ["experiment", "data", "family", "R^2 of the mean", "R^2 of the variance"], rows)
 
 
-def prior_section(records: Sequence[dict[str, Any]]) -> str:
+def prior_section(records: Sequence[dict[str, Any]]) -> Section:
     found = [r for r in records if r["bound"] == "prior"]
     rows = [[*(r[key] for key in ("experiment", "model", "data", "num_samples")), _number(r, 2)] for r in found]
     note = "Importance-weighted bound per image, nats, of test images with nothing written."
-    return _section("Without an episode", note, ["experiment", "model", "data", "samples", "bound"], rows)
+    return Section("Without an episode", note, ["experiment", "model", "data", "samples", "bound"], rows)
 
 
-def fewshot_section(records: Sequence[dict[str, Any]]) -> str:
+def fewshot_section(records: Sequence[dict[str, Any]]) -> Section:
     """The layout of VMA, table 1: a row for each number of classes, a column for each number of examples."""
     cells = {id(r): cell for r in records if r["metric"] == "bound" and (cell := cell_of(r, "table"))}
     examples = sorted({cell.examples for cell in cells.values()})
@@ -182,12 +184,10 @@ def fewshot_section(records: Sequence[dict[str, Any]]) -> str:
         "Bound per image, nats, of unwritten images of the classes in memory; columns: examples of each class. "
         "The paper's in brackets."
     )
-    return _section(
-        "Few-shot generation", note, ["experiment", "data", "samples", "classes", *map(str, examples)], rows
-    )
+    return Section("Few-shot generation", note, ["experiment", "data", "samples", "classes", *map(str, examples)], rows)
 
 
-def capacity_section(records: Sequence[dict[str, Any]]) -> str:
+def capacity_section(records: Sequence[dict[str, Any]]) -> Section:
     """A row for each memory, a column for each number of written patterns."""
     found = [r for r in records if r["metric"] == "wrong_pixels" and (r["note"] or "").startswith("capacity: ")]
     lengths = sorted({r["episode_length"] for r in found})
@@ -197,10 +197,10 @@ def capacity_section(records: Sequence[dict[str, Any]]) -> str:
         rows.append([*key, group[0]["memory_floats"], *(by_length.get(length) for length in lengths)])
     note = "Wrong pixels in per cent after one read of damaged cues ; columns: patterns written."
     heads = ["experiment", "data", "memory", "memory floats", *map(str, lengths)]
-    return _section("Capacity", note, heads, rows)
+    return Section("Capacity", note, heads, rows)
 
 
-def scaling_section(records: Sequence[dict[str, Any]]) -> str:
+def scaling_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
     for (experiment, data, samples), group in _grouped(records, "experiment", "data", "num_samples").items():
         found: dict[Any, dict[str, dict[str, Any]]] = {}
@@ -215,10 +215,10 @@ def scaling_section(records: Sequence[dict[str, Any]]) -> str:
         "column is what is lost beyond that, image by image. VMA, figure 5A."
     )
     heads = ["experiment", "data", "samples", "classes", "examples of each", "bound", "short of optimal"]
-    return _section("Many classes in memory", note, heads, rows)
+    return Section("Many classes in memory", note, heads, rows)
 
 
-def classification_section(records: Sequence[dict[str, Any]]) -> str:
+def classification_section(records: Sequence[dict[str, Any]]) -> Section:
     accuracies = [r for r in records if r["metric"] == "accuracy"]
     tasks = list(dict.fromkeys(r["note"].split(", ")[0] for r in accuracies))
     rows = []
@@ -228,7 +228,7 @@ def classification_section(records: Sequence[dict[str, Any]]) -> str:
             rows.append([experiment, data, model, scorer, *(_beside_paper(found.get(task), 3) for task in tasks)])
     note = "Share of unwritten images given to their own class, without training. The paper's in brackets."
     heads = ["experiment", "data", "model", "scorer", *tasks]
-    return _section("Few-shot classification", note, heads, rows)
+    return Section("Few-shot classification", note, heads, rows)
 
 
 def remarks_section(records: Sequence[dict[str, Any]], remarks: Mapping[str, str]) -> str:
@@ -291,9 +291,7 @@ def _beside_paper(record: dict[str, Any] | None, digits: int = 1) -> str:
     return _number(record, digits) + ("" if paper is None else f" ({paper:g})")
 
 
-def _section(title: str, note: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    if not rows:
-        return ""
-    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    lines = [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *cells)]
-    return "\n".join([f"## {title}", "", note, "", *lines, ""])
+SECTIONS = (
+    bounds_section, groups_section, recall_section, novelty_section, prior_section, resize_section, items_section,
+    contexts_section, fewshot_section, scaling_section, classification_section, capacity_section,
+)  # fmt: skip

@@ -18,17 +18,17 @@ from mnemon.core.checks import check_mean, check_positive
 from mnemon.core.linalg import as_scalar, safe_cholesky
 from mnemon.core.state import State
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import LatentMemory
-from mnemon.memories.draws import draw_slots, drawn_square
-from mnemon.memories.fitting import check_event_shapes, unknown_start
+from mnemon.memories.draws import drawn_square
+from mnemon.memories.fitting import check_event_shapes
 from mnemon.memories.frames import Frames
 from mnemon.memories.gaussian_sweeps import GaussianAddress, GaussianState, ScatterSweeps, SpanSweeps
+from mnemon.memories.one_cluster import OneClusterMemory
 from mnemon.memories.records import Explanation
 from mnemon.memories.sweeps import Sweeps
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianMemory(LatentMemory):
+class GaussianMemory(OneClusterMemory):
     """Linear-Gaussian memory of `num_slots` rows; `shift=True` adds a location b with prior N(mu_b0, v_b0 I)."""
 
     shift: bool = field(default=False, kw_only=True)
@@ -69,26 +69,11 @@ class GaussianMemory(LatentMemory):
         weights = _weights(address)
         return lg.expected_square(state.cluster, codes, weights)[..., 0], weights.kl[..., 0]
 
-    def _memory_kl(self, state: GaussianState, prior: GaussianState) -> Tensor:
-        return state.kl(prior)
-
-    def _sample(
-        self, state: GaussianState, n: int, noise_var: float | Tensor, generator: torch.Generator | None
-    ) -> Tensor:
-        cluster = torch.zeros((*state.batch_shape, n), dtype=torch.long, device=state.R.device)
-        return lg.sample_codes(state.cluster, cluster, noise_var, generator)
-
     def _scores(self, state: GaussianState, codes: Tensor) -> Tensor:
         return lg.address(state.cluster, codes, self.noise_var)[1][..., 0]
 
-    def _density_scores(self, state: GaussianState, codes: Tensor) -> Tensor:
-        return lg.log_density(state.cluster, codes, self.noise_var)[..., 0]
-
     def _explain(self, state: GaussianState, codes: Tensor, generator: torch.Generator | None) -> Explanation:
         return lg.draw_explanation(state.cluster, codes, self.noise_var, generator)
-
-    def _draw(self, state: GaussianState, generator: torch.Generator | None) -> GaussianState:
-        return draw_slots(state, generator)
 
     def _drawn_square(
         self, drawn: GaussianState, codes: Tensor, address: GaussianAddress, generator: torch.Generator | None
@@ -110,18 +95,10 @@ class GaussianMemory(LatentMemory):
         if not self.shift and state.mu_b is not None:
             raise ValueError(f"{where}: expected a state without shift, got one with mu_b; use shift=True")
 
-    def _start(
-        self, init: str, prior: GaussianState, frames: Frames, generator: torch.Generator | None
-    ) -> GaussianState:
-        """ "prior": q = p. "random": R0 + N(0, 0.05^2), U = I, q(b) = p(b) (published code)."""
-        if init == "prior":
-            return prior
-        if init != "random":
-            raise unknown_start(init, ("prior", "random"))
-        shape = (*frames.batch_shape, self.num_slots, self.code_dim)
-        noise = torch.randn(shape, dtype=prior.R.dtype, device=prior.R.device, generator=generator)
-        eye = torch.eye(self.num_slots, dtype=prior.R.dtype, device=prior.R.device)
-        return GaussianState.from_slots(lg.Slots(prior.R + 0.05 * noise, eye, prior.mu_b, prior.v_b))
+    def _scattered(self, prior: GaussianState, R: Tensor) -> GaussianState:
+        """U = I, q(b) = p(b) (published code)."""
+        eye = torch.eye(self.num_slots, dtype=R.dtype, device=R.device)
+        return GaussianState.from_slots(lg.Slots(R, eye, prior.mu_b, prior.v_b))
 
     def _sweeps(
         self, frames: Frames, prior: GaussianState, start: GaussianState, chunk_size: int | None, fresh: bool

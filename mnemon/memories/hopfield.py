@@ -16,6 +16,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from mnemon.core.checks import truth
 from mnemon.core.state import State, rank
 
 Rule = Literal["hebb", "storkey"]
@@ -75,9 +76,12 @@ def settle(weights: Tensor, x: Tensor, num_sweeps: int = 10) -> Tensor:
     batch = torch.broadcast_shapes(weights.shape[:-2], x.shape[:-2])
     x = x.expand(*batch, *x.shape[-2:]).clone()
     for _ in range(num_sweeps):
+        before = x.clone()
         for i in range(x.shape[-1]):
             drive = (x @ weights[..., i, :, None]).squeeze(-1)
             x[..., i] = torch.where(drive == 0, x[..., i], drive.sign())
+        if truth(x == before):  # nothing turned: nothing will
+            break
     return x
 
 

@@ -3,7 +3,7 @@
     w = (R R' + s2 I)^-1 R z,  q(w) = N(w, address_var I)
 
 Same prior as the linear-Gaussian memory, without shift. Online, each item is addressed in the memory that
-the items before it left, so the order matters and the bound need not rise. Equations: section 6 of the design.
+the items before it left, so the order matters and the bound need not rise. Wu et al., 2018.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from mnemon.core.linalg import as_scalar, safe_cholesky, spd_inverse
 from mnemon.core.state import Record, State, rank
 from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories import linear_gaussian as lg
-from mnemon.memories.base import LatentMemory
-from mnemon.memories.draws import draw_slots, drawn_square
-from mnemon.memories.fitting import check_event_shapes, unknown_start
+from mnemon.memories.draws import drawn_square
+from mnemon.memories.fitting import check_event_shapes
 from mnemon.memories.frames import Frames
+from mnemon.memories.one_cluster import OneClusterMemory
 from mnemon.memories.records import Explanation
 from mnemon.memories.sweeps import Sweeps
 
@@ -43,7 +43,7 @@ class KanervaAddress(State):
 
 
 @dataclass(frozen=True, eq=False)
-class KanervaMemory(LatentMemory):
+class KanervaMemory(OneClusterMemory):
     """Dynamic Kanerva Machine. `online=True` writes item by item; else all items are addressed, then written,
     `num_steps` times over. `address_var` is the variance of q(w), which no inference chooses."""
 
@@ -78,21 +78,9 @@ class KanervaMemory(LatentMemory):
         weights = self._weights(address.w)
         return lg.expected_square(state.cluster, codes, weights)[..., 0], weights.kl[..., 0]
 
-    def _memory_kl(self, state: KanervaState, prior: KanervaState) -> Tensor:
-        return state.kl(prior)
-
-    def _sample(
-        self, state: KanervaState, n: int, noise_var: float | Tensor, generator: torch.Generator | None
-    ) -> Tensor:
-        cluster = torch.zeros((*state.batch_shape, n), dtype=torch.long, device=state.R.device)
-        return lg.sample_codes(state.cluster, cluster, noise_var, generator)
-
     def _scores(self, state: KanervaState, codes: Tensor) -> Tensor:
         square, address_kl = self._misfit(state, codes, self._address(state, codes))
         return -0.5 * square / self.noise_var - address_kl
-
-    def _density_scores(self, state: KanervaState, codes: Tensor) -> Tensor:
-        return lg.log_density(state.cluster, codes, self.noise_var)[..., 0]
 
     def _explain(self, state: KanervaState, codes: Tensor, generator: torch.Generator | None) -> Explanation:
         mean = self._regress(state.R, codes)
@@ -102,9 +90,6 @@ class KanervaMemory(LatentMemory):
         log_ratio = 0.5 * (noise.square().sum(-1) - w.square().sum(-1) + self.num_slots * variance.log())
         explained, spread = lg.explain(state.cluster, torch.zeros_like(w[..., 0], dtype=torch.long), w)
         return Explanation(explained, (spread + self.noise_var)[..., None], log_ratio)
-
-    def _draw(self, state: KanervaState, generator: torch.Generator | None) -> KanervaState:
-        return draw_slots(state, generator)
 
     def _drawn_square(
         self, drawn: KanervaState, codes: Tensor, address: KanervaAddress, generator: torch.Generator | None
@@ -140,17 +125,8 @@ class KanervaMemory(LatentMemory):
         K = self.num_slots
         check_event_shapes(where, state, KanervaState, {"R": (K, self.code_dim), "U_chol": (K, K)})
 
-    def _start(self, init: str, prior: KanervaState, frames: Frames, generator: torch.Generator | None) -> KanervaState:
-        """ "random": addresses start from R0 + N(0, 0.05^2). "prior": from R0 (stuck at w = 0 if R0 = 0)."""
-        if init == "prior":
-            return prior
-        if init != "random":
-            raise unknown_start(init, ("prior", "random"))
-        shape = (*frames.batch_shape, self.num_slots, self.code_dim)
-        noise = torch.randn(shape, dtype=prior.R.dtype, device=prior.R.device, generator=generator)
-        return KanervaState.from_slots(lg.Slots(prior.R + 0.05 * noise, prior.U))
-
     def _default_start(self, prior: State | None) -> str:
+        """From equal rows, R0 = 0, every address is 0, and stays it."""
         symmetric = isinstance(self.slot_mean, int | float) and self.slot_mean == 0
         return "random" if prior is None and symmetric else "prior"
 

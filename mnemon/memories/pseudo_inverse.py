@@ -3,7 +3,7 @@
     write:  W0 = Z M0^+,  M = W0^+ Z          read:  w = z M^+,  q(w) = N(w, address_var I),  z ~ N(M'w, s2 I)
 
 M0 (K, C) is the memory's `slot_mean`, fixed or learned. M is computed from the episode and has no posterior of its
-own, so there is a bound on log p(episode | memory) only. Equations: section 13 of the design.
+own, so there is a bound on log p(episode | memory) only.
 """
 
 from __future__ import annotations

@@ -16,13 +16,12 @@ from torch.nn import functional as F
 
 from mnemon import objectives
 from mnemon.core.checks import check_size
-from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.memories.slots import ItemState, Similarity, SlotAddress
 from mnemon.models.codec_model import no_autocast
 from mnemon.models.slot_model import CONTENT_STD, SlotModel
 from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import ConditionalCodec, Content
-from mnemon.objectives import Estimator, Surrogate
+from mnemon.objectives import Estimator, Request, Surrogate
 
 PRIOR_STD = 0.01
 BASELINES: dict[str, objectives.Baseline] = {"vimco": "arithmetic", "vimco_geometric": "geometric"}
@@ -85,15 +84,8 @@ class AddressingModel(SlotModel):
 
     # -- bounds ------------------------------------------------------------------------------------
 
-    def log_weights(
-        self, state: ItemState, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """In pieces that fit through the nets; all addresses of a piece are found in one search."""
-        check_size("num_samples", num_samples)
-        self.codec.check("log_weights", x)
-        return torch.cat([self._log_weights(state, part, num_samples, generator) for part in self._pieces(x)], -1)
-
     def _log_weights(self, state: ItemState, x: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
+        """All addresses of a piece are found in one search."""
         q, p = self.address(state, x), self.prior_address(state)
         with no_autocast(x):
             index = q.draw(num_samples, generator=generator)
@@ -119,24 +111,14 @@ class AddressingModel(SlotModel):
 
     # -- training ----------------------------------------------------------------------------------
 
-    def surrogate(
-        self,
-        x: Tensor,
-        estimator: Estimator,
-        *,
-        mask: Tensor | None = None,
-        write_mask: Tensor | None = None,
-        roles: Roles = EVERY_ROLE,
-        kl_weight: float | Tensor = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> Surrogate:
+    def _surrogate(self, x: Tensor, asked: Request, generator: torch.Generator | None) -> Surrogate:
         """The K-sample bound by VIMCO (VMA, equations 7 and 8), or the one-sample bound by relaxed addresses.
 
         address_kl is exact, reconstruction and code_kl are means over the samples. `terms` alone are no objective:
         their gradient leaves out what the address does to reconstruction and code_kl.
         """
-        self._check_estimator(estimator)
-        state, x, counts = self._prepare(x, mask, write_mask, roles)
+        estimator, kl_weight = asked.estimator, asked.kl_weight
+        state, x, counts = self._prepare(x, asked.mask, asked.write_mask, asked.roles)
         q, p = self.address(state, x), self.prior_address(state)
         if estimator.kind == "gumbel":
             codes = self._codes(self._relaxed(state, q, estimator, generator), x, generator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +16,18 @@ from mnemon.core.protocol import Bound, MemoryModel, Terms
 from mnemon.distributions.gaussian import LOG_2PI
 from mnemon.memories.graphs import WriteGraphs
 from mnemon.nets.codec import Codec, ImageCodec
-from mnemon.objectives import Estimator, Surrogate
+from mnemon.objectives import Estimator, Request, Surrogate
+
+
+@dataclass(frozen=True, eq=False)
+class Writing:
+    """How images are to be written: the options of `MemoryModel.write`."""
+
+    prior: Any
+    mask: Tensor | None
+    weights: Tensor | None
+    num_steps: int | None
+    generator: torch.Generator | None
 
 
 class CodecModel(MemoryModel):
@@ -59,6 +71,28 @@ class CodecModel(MemoryModel):
         """The image that unobserved pixels start from. Shapes: -> (*B, 1, *X)"""
 
     @abstractmethod
+    def _write(self, x: Tensor, how: Writing) -> Any:
+        """The memory of images of the right shape; masked ones may hold anything. Shapes: x (*B, T, *X)"""
+
+    def write(
+        self,
+        x: Tensor,
+        *,
+        prior: Any = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        num_steps: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Any:
+        self.codec.check("write", x)
+        return self._write(x, Writing(prior, mask, weights, num_steps, generator))
+
+    @abstractmethod
+    def _terms(
+        self, x: Tensor, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
+    ) -> tuple[Terms, Any]:
+        """The parts of the bound and the memory of images that are checked already, blank where they are masked."""
+
     def terms_and_state(
         self,
         x: Tensor,
@@ -68,6 +102,8 @@ class CodecModel(MemoryModel):
         generator: torch.Generator | None = None,
     ) -> tuple[Terms, Any]:
         """The parts of the bound, and the memory that was written for them (a training may read from it)."""
+        self.codec.check("terms", x)
+        return self._terms(self._present(x, mask), mask, write_mask, generator)
 
     def terms(
         self,
@@ -96,9 +132,14 @@ class CodecModel(MemoryModel):
         kl_weight  scales the KL parts of what is maximised (a warm-up), not of what is reported
         """
         self._check_estimator(estimator)
+        return self._surrogate(x, Request(estimator, mask, write_mask, roles, kl_weight), generator)
+
+    def _surrogate(self, x: Tensor, asked: Request, generator: torch.Generator | None) -> Surrogate:
+        """The bound itself; a model whose gradient is estimated otherwise says how."""
+        write_mask, roles = asked.write_mask, asked.roles
         if roles.written is not None:
             write_mask = roles.write_mask(x.shape[: roles.written.ndim])
-        terms, state = self.terms_and_state(x, mask=mask, write_mask=write_mask, generator=generator)
+        terms, state = self.terms_and_state(x, mask=asked.mask, write_mask=write_mask, generator=generator)
         return Surrogate(None, terms if roles.scored is None else _terms_at(terms, roles.scored), state)
 
     def _check_estimator(self, estimator: Estimator) -> None:

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_size
-from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.core.patterns import Constant, constant_patterns
 from mnemon.core.protocol import Terms
 from mnemon.core.state import State, rank
@@ -28,13 +27,13 @@ from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.frames import Frames
 from mnemon.models import constant_choice
 from mnemon.models.agreement import best_agreement
-from mnemon.models.codec_model import CodeModel, full_precision
+from mnemon.models.codec_model import CodeModel, Writing, full_precision
 from mnemon.models.context_latents import combine_contexts, draw_codes, infer_latents, mean_code
 from mnemon.nets.codec import Codec
 from mnemon.nets.contexts import Contexts
 from mnemon.nets.residual import ResidualMLP
 from mnemon.nets.sets import PoolingKind, make_pooling
-from mnemon.objectives import Estimator, Surrogate
+from mnemon.objectives import Estimator, Request, Surrogate
 
 CHOICE_WIDTH = 128
 
@@ -122,10 +121,13 @@ class ContextAwareLearner(CodeModel):
         """
         self.codec.check("write", x)
         self._check_items("write", x, constant)
-        if prior is not None:
-            self._check_prior(prior)
-        x = self._present(x, mask)
-        return self._write("write", x, self.codec.encodings(x), prior, mask, weights, constant)
+        return self._write(x, Writing(prior, mask, weights, num_steps, generator), constant)
+
+    def _write(self, x: Tensor, how: Writing, constant: Tensor | None = None) -> ContextsState:
+        if how.prior is not None:
+            self._check_prior(how.prior)
+        x = self._present(x, how.mask)
+        return self._contexts_of("write", x, self.codec.encodings(x), how.prior, how.mask, how.weights, constant)
 
     def prior_state(self, batch_shape: tuple[int, ...] = ()) -> ContextsState:
         """p(c_k) = N(0, I), every allowed pattern equally likely. Sets that are sampled from it are new ones."""
@@ -134,7 +136,7 @@ class ContextAwareLearner(CodeModel):
         pooled = self._like.new_zeros(*batch_shape, sum(self.pooled_dims))
         return ContextsState(zero, torch.ones_like(zero), choice, pooled, self._like.new_zeros(batch_shape))
 
-    def _write(
+    def _contexts_of(
         self,
         where: str,
         x: Tensor,
@@ -196,12 +198,27 @@ class ContextAwareLearner(CodeModel):
         """
         self.codec.check("terms", x)
         self._check_items("terms", x, constant)
+        return self._terms(
+            self._present(x, mask), mask, write_mask, generator,
+            constant=constant, estimator=estimator, kl_weight=kl_weight,
+        )  # fmt: skip
+
+    def _terms(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        write_mask: Tensor | None,
+        generator: torch.Generator | None,
+        *,
+        constant: Tensor | None = None,
+        estimator: Estimator | None = None,
+        kl_weight: float | Tensor = 1.0,
+    ) -> tuple[Terms, ContextsState]:
         estimator = constant_choice.used_estimator(estimator if constant is None else None, self.training)
         by_bound = estimator.kind in constant_choice.BY_BOUND
         summed = constant is None and (by_bound or estimator.kind == "enumerate")
-        x = self._present(x, mask)
         encodings = self.codec.encodings(x)
-        state = self._write("terms", x, encodings, None, self._subset(mask, write_mask), None, constant)
+        state = self._contexts_of("terms", x, encodings, None, self._subset(mask, write_mask), None, constant)
         log_q, choice_kl = state.log_choice, uniform_kl(state.log_choice)
         if constant is not None:
             chosen, choice_kl = constant.to(state.mean.dtype), torch.zeros_like(choice_kl)
@@ -220,28 +237,19 @@ class ContextAwareLearner(CodeModel):
         reconstruction, code_kl, varying_kl, constant_kl = parts
         return Terms(reconstruction, code_kl, varying_kl, constant_kl, counts, choice_kl), state
 
-    def surrogate(
-        self,
-        x: Tensor,
-        estimator: Estimator,
-        *,
-        mask: Tensor | None = None,
-        write_mask: Tensor | None = None,
-        roles: Roles = EVERY_ROLE,
-        kl_weight: float | Tensor = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> Surrogate:
+    def _surrogate(self, x: Tensor, asked: Request, generator: torch.Generator | None) -> Surrogate:
         """`terms`, with a as the episodes give it if training is supervised; otherwise a is only compared with it."""
-        self._check_estimator(estimator)
-        known = roles.constant
+        known = asked.roles.constant
         if self.supervised and known is None:
             raise ValueError(
                 "surrogate: expected episodes that tell which contexts are constant, got others; use "
                 "data.episodes=factors, or model.supervised=false"
             )
         told = known if self.supervised else None
-        options: dict[str, Any] = {"mask": mask, "write_mask": write_mask, "generator": generator}
-        terms, state = self.terms_and_state(x, constant=told, estimator=estimator, kl_weight=kl_weight, **options)
+        terms, state = self.terms_and_state(
+            x, mask=asked.mask, write_mask=asked.write_mask, generator=generator, constant=told,
+            estimator=asked.estimator, kl_weight=asked.kl_weight,
+        )  # fmt: skip
         agreement = None
         if known is not None and not self.supervised and known.shape[-1] == self.num_contexts:
             agreement = best_agreement(self._likely_pattern(state), known)

@@ -81,7 +81,11 @@ class PatternModel(RecallModel):
         """The items, after those of `prior`. They are compared as they are, and need no keys."""
         items = self._flat(x)
         new = ItemState(items, items[..., :0], counts).compact()
-        return new if prior is None else prior.append(new)
+        return self._keep(new if prior is None else prior.append(new), generator)
+
+    def _keep(self, state: ItemState, generator: torch.Generator | None) -> ItemState:
+        """What stays of all that was written."""
+        return state
 
 
 class ModernHopfieldModel(PatternModel):
@@ -117,19 +121,11 @@ class SlotMemory(PatternModel):
         """Of all slots, also of those that a short episode leaves empty."""
         return super().memory_floats(state) if self.num_slots is None else self.num_slots * math.prod(self.image_shape)
 
-    def _write(
-        self,
-        x: Tensor,
-        prior: ItemState | None,
-        counts: Tensor | None,
-        num_steps: int | None,
-        generator: torch.Generator | None,
-    ) -> ItemState:
+    def _keep(self, state: ItemState, generator: torch.Generator | None) -> ItemState:
         """Which images stay is drawn."""
-        state = super()._write(x, prior, counts, num_steps, generator)
         if self.num_slots is None or state.num_slots <= self.num_slots:
             return state
-        order = torch.rand(state.items.shape[:-1], device=x.device, generator=generator)
+        order = torch.rand(state.items.shape[:-1], device=state.items.device, generator=generator)
         if state.counts is not None:  # what is there goes before what is not
             order = torch.where(state.counts > 0, order, 2.0)
         kept = order.argsort(-1)[..., : self.num_slots]

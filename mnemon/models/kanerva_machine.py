@@ -2,7 +2,7 @@
 
     M ~ MN(R0, U0, I),  w_t ~ N(0, I),  x_t ~ p(x | M'w_t);  the encoding e(x_t) only infers M and w_t
 
-VBM, table 1; section 6 of the design.
+VBM, table 1; Wu et al., 2018.
 """
 
 from __future__ import annotations

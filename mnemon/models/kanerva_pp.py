@@ -19,7 +19,7 @@ from mnemon.core.protocol import Terms
 from mnemon.distributions.gaussian import DiagonalGaussian, standard_normal_like
 from mnemon.memories.frames import Frames
 from mnemon.memories.spatial import KEY_DIM, SpatialState, corner_keys, read_map
-from mnemon.models.codec_model import CodeModel, full_precision, no_autocast
+from mnemon.models.codec_model import CodeModel, Writing, full_precision, no_autocast
 from mnemon.nets.codec import BLOCK, Codec
 from mnemon.nets.evonorm import MapWriter, ReadEncoder
 from mnemon.nets.mlp import DenseReader
@@ -93,45 +93,28 @@ class KanervaPlusPlus(CodeModel):
     def encodes_together(self) -> bool:
         return True
 
-    def write(
-        self,
-        x: Tensor,
-        *,
-        prior: SpatialState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        num_steps: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> SpatialState:
+    def _write(self, x: Tensor, how: Writing) -> SpatialState:
         """The map of the frames' mean encoding, in one pass; there are no sweeps for `num_steps` to count.
 
         Weights count in the mean. Frames beside each other see each other once, whatever they weigh; those of weight
         0 are absent.
         """
-        self.codec.check("write", x)
-        if prior is not None:
+        if how.prior is not None:
             raise ValueError(
                 "write: expected no prior, got one; the map of Kanerva++ is made in one pass from the mean encoding of "
                 "frames that were encoded together, which cannot be had from a map again; write all frames at once"
             )
-        counts = self._counts("write", x, mask, weights)
-        return self._store("write", self._encode_episodes(self._present(x, mask), counts), counts)
+        counts = self._counts("write", x, how.mask, how.weights)
+        return self._store("write", self._encode_episodes(self._present(x, how.mask), counts), counts)
 
-    def terms_and_state(
-        self,
-        x: Tensor,
-        *,
-        mask: Tensor | None = None,
-        write_mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
+    def _terms(
+        self, x: Tensor, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Terms, Any]:
         """One draw of keys and codes; code_kl is KL(q(z | x) || p(z | reads)) at those keys. K++, equation 4.
 
         With `write_mask`, the written frames are encoded once more without the others: the shift would carry the
         others into the memory.
         """
-        self.codec.check("terms", x)
-        x = self._present(x, mask)
         counts, subset = (self._counts("terms", x, some) for some in (mask, self._subset(mask, write_mask)))
         encodings = self._encode_episodes(x, counts)
         written = encodings if write_mask is None else self._encode_episodes(x, subset)

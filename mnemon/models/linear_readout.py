@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mnemon.core.protocol import Terms
 from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories.frames import Frames
-from mnemon.models.codec_model import CodeModel, full_precision, no_autocast
+from mnemon.models.codec_model import CodeModel, Writing, full_precision, no_autocast
 from mnemon.nets.codec import Codec
 from mnemon.nets.resnet_tsm import TSMResNet
 
@@ -99,41 +99,23 @@ class LinearReadout(CodeModel):
         """The memory as it reads, with the learned address variance and slots."""
         return self._writer().replace(address_var=self.log_address_std.mul(2).exp())
 
-    def write(
-        self,
-        x: Tensor,
-        *,
-        prior: Any = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        num_steps: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Any:
-        self.codec.check("write", x)
-        codes = self._written_codes(self._present(x, mask), mask)
-        steps = self.num_steps if num_steps is None else num_steps
+    def _write(self, x: Tensor, how: Writing) -> Any:
+        codes = self._written_codes(self._present(x, how.mask), how.mask)
+        options = {**vars(how), "num_steps": self.num_steps if how.num_steps is None else how.num_steps}
         with no_autocast(x):
-            options = {"prior": prior, "mask": mask, "weights": weights, "generator": generator}
-            return self._writer().write(codes, num_steps=steps, **options).state
+            return self._writer().write(codes, **options).state
 
     def prior_state(self, batch_shape: tuple[int, ...] = ()) -> Any:
         """The slots before anything was written."""
         return self._current().prior(batch_shape, dtype=self._like.dtype, device=self._like.device)
 
-    def terms_and_state(
-        self,
-        x: Tensor,
-        *,
-        mask: Tensor | None = None,
-        write_mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
+    def _terms(
+        self, x: Tensor, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Terms, Any]:
         """One draw of M per episode, one of w per item, addressed under the final memory.
 
         With `write_mask`, frames that are encoded together are encoded once more without those that are not written.
         """
-        self.codec.check("terms", x)
-        x = self._present(x, mask)
         subset = self._subset(mask, write_mask)
         codes = self._written_codes(x, mask)
         written = self._written_codes(x, subset) if self.encode_together and write_mask is not None else codes

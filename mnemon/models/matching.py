@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from mnemon import objectives
 from mnemon.core.checks import check_size
-from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.slots import ItemState, Similarity, scale_keys
 from mnemon.models.codec_model import full_precision, no_autocast
@@ -26,7 +25,7 @@ from mnemon.models.slot_model import SlotModel
 from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import Content
 from mnemon.nets.matching import Matcher, MatchingCodec
-from mnemon.objectives import Estimator, Surrogate
+from mnemon.objectives import Request, Surrogate
 
 START_STD = 0.5
 """Of the state that the prior's matching starts from, and of the item that stands for an empty memory."""
@@ -181,15 +180,13 @@ class MatchingModel(SlotModel):
         z = z.movedim(-3, 0)
         return _Draws(torch.cat(found), p.log_prob(z) - q.log_prob(z), q.kl(p))
 
-    def log_weights(
-        self, state: ItemState, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
-    ) -> Tensor:
-        check_size("num_samples", num_samples)
-        self.codec.check("log_weights", x)
+    def _prepared(self, state: ItemState) -> _Opened:
         self._check_state("log_weights", state)
-        memory = self._open(state)
-        draws = [self._draw(memory, part, num_samples, generator) for part in self._pieces(x)]
-        return torch.cat([part.reconstruction + part.log_ratio for part in draws], -1)
+        return self._open(state)
+
+    def _log_weights(self, state: _Opened, x: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
+        draws = self._draw(state, x, num_samples, generator)
+        return draws.reconstruction + draws.log_ratio
 
     def _score(
         self, state: ItemState, x: Tensor, num_samples: int, generator: torch.Generator | None
@@ -198,20 +195,10 @@ class MatchingModel(SlotModel):
         draws = self._draw(self._open(state), x, num_samples, generator)
         return draws.reconstruction, draws.kl[None], torch.zeros_like(draws.kl)
 
-    def surrogate(
-        self,
-        x: Tensor,
-        estimator: Estimator,
-        *,
-        mask: Tensor | None = None,
-        write_mask: Tensor | None = None,
-        roles: Roles = EVERY_ROLE,
-        kl_weight: float | Tensor = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> Surrogate:
+    def _surrogate(self, x: Tensor, asked: Request, generator: torch.Generator | None) -> Surrogate:
         """The bound itself, or with "importance" that of several samples."""
-        self._check_estimator(estimator)
-        state, x, counts = self._prepare(x, mask, write_mask, roles)
+        estimator, kl_weight = asked.estimator, asked.kl_weight
+        state, x, counts = self._prepare(x, asked.mask, asked.write_mask, asked.roles)
         visible = self._some_items(state, x, generator) if self.training and self.vary_items else None
         num_samples = 1 if estimator.kind == "terms" else estimator.num_samples
         draws = self._draw(self._open(state, visible), x, num_samples, generator)

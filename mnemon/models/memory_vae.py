@@ -17,7 +17,7 @@ from mnemon.core.episode import Codes
 from mnemon.core.protocol import Terms
 from mnemon.memories.base import LatentMemory
 from mnemon.memories.records import Written
-from mnemon.models.codec_model import CodeModel, full_precision, log_normal, no_autocast
+from mnemon.models.codec_model import CodeModel, Writing, full_precision, log_normal, no_autocast
 from mnemon.nets.codec import Codec
 
 PER_ITEM = ("code_kl", "address_kl")
@@ -116,34 +116,23 @@ class MemoryVAE(CodeModel):
     ) -> Any:
         """Encode the episode and run the sweeps. Of fewer items than clusters, it makes as many clusters as items."""
         self.codec.check("write", x)
-        codes = self._codes(self._present(x, mask))
-        if num_clusters is None and prior is None:
-            num_clusters = self._clusters_for(codes, mask)
+        return self._write(x, Writing(prior, mask, weights, num_steps, generator), num_clusters)
+
+    def _write(self, x: Tensor, how: Writing, num_clusters: int | None = None) -> Any:
+        codes = self._codes(self._present(x, how.mask))
+        if num_clusters is None and how.prior is None:
+            num_clusters = self._clusters_for(codes, how.mask)
+        options = {**vars(how), "num_steps": self.num_steps if how.num_steps is None else how.num_steps}
         with no_autocast(x):
-            return self.memory.write(
-                codes,
-                prior=prior,
-                mask=mask,
-                weights=weights,
-                num_steps=self.num_steps if num_steps is None else num_steps,
-                num_clusters=num_clusters,
-                generator=generator,
-            ).state
+            return self.memory.write(codes, num_clusters=num_clusters, **options).state
 
     def prior_state(self, batch_shape: tuple[int, ...] = ()) -> Any:
         """p(memory)."""
         return self.memory.prior(batch_shape, dtype=self._like.dtype, device=self._like.device)
 
-    def terms_and_state(
-        self,
-        x: Tensor,
-        *,
-        mask: Tensor | None = None,
-        write_mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
+    def _terms(
+        self, x: Tensor, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Terms, Any]:
-        self.codec.check("terms", x)
-        x = self._present(x, mask)
         codes = self._codes(x)
         with no_autocast(x):
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.write_gradient == "through"):

@@ -4,7 +4,7 @@
 
 M0 is learned. M is computed, not inferred: there is a bound on log p(episode | memory), and none on log p(episode).
 With as many slots as frames, M can hold every code: what is scored then is how much fits into it, not what it
-generalises to. Equations: section 13 of the design.
+generalises to.
 """
 
 from __future__ import annotations

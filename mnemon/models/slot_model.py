@@ -17,7 +17,7 @@ from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.core.protocol import Terms
 from mnemon.memories.frames import Frames
 from mnemon.memories.slots import ItemState, Similarity, SlotAddress, scale_keys, scale_queries, take_slots
-from mnemon.models.codec_model import CodecModel, full_precision, take_items
+from mnemon.models.codec_model import CodecModel, Writing, full_precision, take_items
 from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import ConditionalCodec, Content
 
@@ -63,16 +63,7 @@ class SlotModel(CodecModel):
                 "no images, so nothing but a learned memory can hold them"
             )
 
-    def write(
-        self,
-        x: Tensor,
-        *,
-        prior: ItemState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        num_steps: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> ItemState:
+    def _write(self, x: Tensor, how: Writing) -> ItemState:
         """Store the items, after those of `prior`; equal items may be stored again, and weigh the more.
 
         A weight is how often an item is stored; masked items, and those of weight 0, take no slot.
@@ -82,12 +73,11 @@ class SlotModel(CodecModel):
                 f"write: expected a model that stores items, got one with a learned memory: its {len(self.contents)} "
                 "contents are parameters, and prior_state() gives them; make the model without num_slots to write"
             )
-        self.codec.check("write", x)
-        if prior is not None:
-            self._check_state("write: prior", prior)
-        counts = self._counts("write", x, mask, weights)
-        state = self._store(self._present(x, mask), counts).compact()
-        return state if prior is None else prior.append(state)
+        if how.prior is not None:
+            self._check_state("write: prior", how.prior)
+        counts = self._counts("write", x, how.mask, how.weights)
+        state = self._store(self._present(x, how.mask), counts).compact()
+        return state if how.prior is None else how.prior.append(state)
 
     @property
     def can_write(self) -> bool:
@@ -196,17 +186,29 @@ class SlotModel(CodecModel):
         memory_kl = None if self.contents is None else torch.zeros_like(address_kl.sum(-1))
         return Terms(reconstruction.mean(0), code_kl.mean(0), address_kl, memory_kl, counts)
 
-    def terms_and_state(
-        self,
-        x: Tensor,
-        *,
-        mask: Tensor | None = None,
-        write_mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
+    def _terms(
+        self, x: Tensor, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Terms, Any]:
         """One draw of every latent."""
         state, x, counts = self._prepare(x, mask, write_mask)
         return self._reported(*self._score(state, x, 1, generator), counts), state
+
+    def log_weights(
+        self, state: ItemState, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """In pieces that fit through the nets."""
+        check_size("num_samples", num_samples)
+        self.codec.check("log_weights", x)
+        memory = self._prepared(state)
+        return torch.cat([self._log_weights(memory, part, num_samples, generator) for part in self._pieces(x)], -1)
+
+    def _prepared(self, state: ItemState) -> Any:
+        """What is computed once of a memory before many images are scored by it."""
+        return state
+
+    @abstractmethod
+    def _log_weights(self, state: Any, x: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
+        """Of a few images. Shapes: (*B, Q, *X) -> (S, *B, Q)"""
 
     @abstractmethod
     def _score(

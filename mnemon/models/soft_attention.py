@@ -11,15 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from mnemon import objectives
-from mnemon.core.checks import check_size
-from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.slots import ItemState, Similarity
 from mnemon.models.codec_model import no_autocast
 from mnemon.models.slot_model import CONTENT_STD, SlotModel
 from mnemon.nets.codec import images_at_once
 from mnemon.nets.conditional import ConditionalCodec, Content
-from mnemon.objectives import Estimator, Surrogate
+from mnemon.objectives import Request, Surrogate
 
 
 class SoftAttentionModel(SlotModel):
@@ -69,13 +67,6 @@ class SoftAttentionModel(SlotModel):
         q = self.codec.posterior(None, x)
         return q, q.mean + q.std * self._noise(q.mean.shape[:-1], num_samples, generator).to(q.mean.dtype)
 
-    def log_weights(
-        self, state: ItemState, x: Tensor, *, num_samples: int = 1, generator: torch.Generator | None = None
-    ) -> Tensor:
-        check_size("num_samples", num_samples)
-        self.codec.check("log_weights", x)
-        return torch.cat([self._log_weights(state, part, num_samples, generator) for part in self._pieces(x)], -1)
-
     def _log_weights(self, state: ItemState, x: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
         q, z = self._codes(x, num_samples, generator)
         standard = _standard(q)
@@ -95,20 +86,10 @@ class SoftAttentionModel(SlotModel):
         code_kl = q.kl(_standard(q))
         return reconstruction, code_kl.expand(reconstruction.shape), torch.zeros_like(code_kl)
 
-    def surrogate(
-        self,
-        x: Tensor,
-        estimator: Estimator,
-        *,
-        mask: Tensor | None = None,
-        write_mask: Tensor | None = None,
-        roles: Roles = EVERY_ROLE,
-        kl_weight: float | Tensor = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> Surrogate:
+    def _surrogate(self, x: Tensor, asked: Request, generator: torch.Generator | None) -> Surrogate:
         """The bound itself, or with "importance" that of several samples."""
-        self._check_estimator(estimator)
-        state, x, counts = self._prepare(x, mask, write_mask, roles)
+        estimator, kl_weight = asked.estimator, asked.kl_weight
+        state, x, counts = self._prepare(x, asked.mask, asked.write_mask, asked.roles)
         if estimator.kind == "terms":
             return Surrogate(None, self._reported(*self._score(state, x, 1, generator), counts), state)
         q, z = self._codes(x, estimator.num_samples, generator)

@@ -19,7 +19,7 @@ from mnemon.core.protocol import Terms
 from mnemon.core.state import State, rank
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.frames import Frames
-from mnemon.models.codec_model import CodeModel, full_precision, log_normal
+from mnemon.models.codec_model import CodeModel, Writing, full_precision, log_normal
 from mnemon.nets.codec import Codec
 from mnemon.nets.conv import GaussianHead
 from mnemon.nets.sets import MeanPooling, Pooling
@@ -92,30 +92,21 @@ class Statistician(CodeModel):
 
     # -- writing -----------------------------------------------------------------------------------
 
-    def write(
-        self,
-        x: Tensor,
-        *,
-        prior: ContextState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        num_steps: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> ContextState:
+    def _write(self, x: Tensor, how: Writing) -> ContextState:
         """q(c | X) in one pass; there are no sweeps for `num_steps` to count.
 
         A weighted mean is a sum and a count, both additive: writing on from `prior` gives exactly the state of
         writing both episodes at once. Other poolings refuse a prior.
         """
-        self.codec.check("write", x)
-        if prior is not None:
-            self._check_state("write: prior", prior)
+        if how.prior is not None:
+            self._check_state("write: prior", how.prior)
             if not self.pooling.additive:
                 raise ValueError(
                     f"write: expected no prior, since {type(self.pooling).__name__} needs all items at once; write "
                     "them together, or use a model with pooling mean"
                 )
-        return self._pool("write", self.codec.encodings(self._present(x, mask)), prior, mask, weights)
+        encodings = self.codec.encodings(self._present(x, how.mask))
+        return self._pool("write", encodings, how.prior, how.mask, how.weights)
 
     def prior_state(self, batch_shape: tuple[int, ...] = ()) -> ContextState:
         """p(c) = N(0, I), nothing pooled. Writing on from it is writing afresh."""
@@ -123,17 +114,10 @@ class Statistician(CodeModel):
         pooled = self._like.new_zeros(*batch_shape, self.pooled_dim)
         return ContextState(context, torch.ones_like(context), pooled, self._like.new_zeros(batch_shape))
 
-    def terms_and_state(
-        self,
-        x: Tensor,
-        *,
-        mask: Tensor | None = None,
-        write_mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
+    def _terms(
+        self, x: Tensor, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Terms, Any]:
         """One draw of c per episode, one of z per item; code_kl is KL(q(z | x, c) || p(z | c)) at that c."""
-        self.codec.check("terms", x)
-        x = self._present(x, mask)
         encodings = self.codec.encodings(x)
         state = self._pool("terms", encodings, None, self._subset(mask, write_mask), None)
         q_c = DiagonalGaussian(state.mean, state.std)

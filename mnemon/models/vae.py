@@ -12,7 +12,7 @@ from mnemon.core.protocol import Terms
 from mnemon.core.state import State, rank
 from mnemon.distributions.gaussian import DiagonalGaussian, standard_normal_like
 from mnemon.memories.frames import Frames
-from mnemon.models.codec_model import CodeModel, full_precision, log_normal
+from mnemon.models.codec_model import CodeModel, Writing, full_precision, log_normal
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,32 +25,15 @@ class CountState(State):
 class VAE(CodeModel):
     """p(z) = N(0, I), p(x | z); joint and conditional bound are the same."""
 
-    def write(
-        self,
-        x: Tensor,
-        *,
-        prior: CountState | None = None,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        num_steps: int | None = None,
-        generator: torch.Generator | None = None,
-    ) -> CountState:
-        self.codec.check("write", x)
+    def _write(self, x: Tensor, how: Writing) -> CountState:
         leading = x.shape[: x.ndim - len(self.codec.image_shape)]
         item = torch.zeros((*leading, 1), dtype=x.dtype, device=x.device)
-        count = Frames.gather("write", item, 1, mask, weights).total
-        return CountState(count if prior is None else count + prior.count)
+        count = Frames.gather("write", item, 1, how.mask, how.weights).total
+        return CountState(count if how.prior is None else count + how.prior.count)
 
-    def terms_and_state(
-        self,
-        x: Tensor,
-        *,
-        mask: Tensor | None = None,
-        write_mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
+    def _terms(
+        self, x: Tensor, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Terms, Any]:
-        self.codec.check("terms", x)
-        x = self._present(x, mask)
         codes = self.codec.encode(x).map(full_precision)
         prior = DiagonalGaussian(torch.zeros_like(codes.mean), torch.ones_like(codes.std))
         code_kl = DiagonalGaussian(codes.mean, codes.std).kl(prior)

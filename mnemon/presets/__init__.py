@@ -61,14 +61,14 @@ def _values(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
         raise ValueError(f"preset {name}: extends itself, by way of {' -> '.join(seen)}")
     values = {"name": path.stem, **read_values(path)}
     base = values.pop("extends", None)
-    return values if base is None else _merge(_values(base, (*seen, name)), values)
+    return values if base is None else merge(_values(base, (*seen, name)), values)
 
 
-def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Tables are merged key by key; other values, also lists of stages, are replaced."""
     merged = dict(base)
     for key, value in changes.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):
-            value = _merge(base[key], value)
+            value = merge(base[key], value)
         merged[key] = value
     return merged

@@ -26,7 +26,14 @@ from mnemon.training.data import TrainingData
 from mnemon.training.metrics import Bar, Metrics
 from mnemon.training.objective import names_of
 from mnemon.training.optimizers import make_optimizer
-from mnemon.training.progress import Progress, Summary, blame_numbers, check_finite_values, check_finite_weights
+from mnemon.training.progress import (
+    Progress,
+    Summary,
+    blame_numbers,
+    check_finite_values,
+    check_finite_weights,
+    check_time,
+)
 from mnemon.training.schedules import FULL_BOUND, BoundWeights, bound_weights, learning_rate
 from mnemon.training.setup import (
     Fabric,
@@ -55,8 +62,12 @@ def train(
     num_nodes: int = 1,
     console: Console | None = None,
     quiet: bool = False,
+    until: float | None = None,
 ) -> Summary:
-    """Train what `config` describes into `folder`; with `resume`, go on where a killed run was."""
+    """Train what `config` describes into `folder`; with `resume`, go on where a killed run was.
+
+    until: after this `time.monotonic()` no epoch begins; `OutOfTime` leaves a run that can be resumed
+    """
     data = TrainingData.load(config.data, root) if data is None else data
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, image_shape=data.image_shape))
     # whatever can be wrong with the settings is found before there are several processes to say so
@@ -64,7 +75,7 @@ def train(
     data.check()
     saved = checkpoint.find_state(folder, config, resume)
     fabric = make_fabric(config, accelerator, devices, num_nodes)
-    trainer = Trainer(config, folder, data, model, fabric, Bar(console or Console(), silent=quiet))
+    trainer = Trainer(config, folder, data, model, fabric, Bar(console or Console(), silent=quiet), until)
     return trainer.run(saved)
 
 
@@ -72,8 +83,16 @@ class Trainer:
     """One training run. State that must survive a kill is in `progress`, the weights and the optimiser."""
 
     def __init__(
-        self, config: Config, folder: Path, data: TrainingData, model: MemoryModel, fabric: Fabric, bar: Bar
+        self,
+        config: Config,
+        folder: Path,
+        data: TrainingData,
+        model: MemoryModel,
+        fabric: Fabric,
+        bar: Bar,
+        until: float | None = None,
     ) -> None:
+        self.until = until
         self.config, self.folder, self.data, self.model, self.fabric = config, folder, data, model, fabric
         self.names = names_of(model)
         self.progress = Progress(stage_epochs=config.stages[0].epochs, sums=[0.0] * len(self.names))
@@ -152,6 +171,7 @@ class Trainer:
             if stage.patience and progress.epochs_without_gain >= stage.patience:
                 self.bar.say(f"stage {progress.stage + 1}: no gain for {stage.patience} epochs, stopping it")
                 break
+            check_time(self.until)
             self._run_epoch()
         self._end_stage()
 

@@ -10,6 +10,9 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+OPEN = "model.options"
+"""The table whose keys the chosen model knows, and checks."""
+
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """The end of an error message: "; did you mean X?", or the choices."""
@@ -49,6 +52,10 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, list | tuple):
             raise ValueError(f"{where}: expected a list, got {value!r}")
         return tuple(_convert(arguments[0], item, f"{where}.{i}") for i, item in enumerate(value))
+    if origin is dict:  # a table whose keys a model knows
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{where}: expected a table of settings, got {value!r}")
+        return dict(value)
     if dataclasses.is_dataclass(hint):
         return build_settings(hint, value, where)
     accepted = (int, float) if hint is float else hint
@@ -65,7 +72,7 @@ def assign_setting(values: Any, key: str, value: Any) -> None:
             raise ValueError(f"--set: {'.'.join(path[: depth + 1])} is not set in this experiment; set it as a whole")
     if isinstance(values, list | tuple):
         raise ValueError(f"--set: {key} names a stage; set one of its values, such as {key}.epochs")
-    if last not in values:
+    if last not in values and ".".join(path) != OPEN:
         raise ValueError(f"unknown setting {key}{nearest(last, values)}")
     values[last] = value
 

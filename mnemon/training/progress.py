@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,16 @@ class Summary:
     improved: bool
     seconds: float
     stopped_early: bool
+
+
+class OutOfTime(Exception):
+    """The time that was given is over: what was done is kept, and the rest waits for the next call."""
+
+
+def check_time(until: float | None) -> None:
+    """Stop here when `time.monotonic()` is past `until`."""
+    if until is not None and time.monotonic() >= until:
+        raise OutOfTime
 
 
 class NonFiniteLoss(ValueError):

@@ -5,14 +5,16 @@ What is asked of a single value is its annotation; what is asked beyond it is in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 from mnemon.memories.slots import Similarity
 from mnemon.nets.codec import Architecture
 from mnemon.nets.sets import PoolingKind
 from mnemon.objectives import EstimatorKind
+from mnemon.training.parsing import build_settings
 
+T = TypeVar("T")
 Weighting = Literal["none", "thesis_5_14", "thesis_6_13", "thesis_6_14"]
 
 
@@ -151,6 +153,13 @@ class ModelConfig:
     vary_items: bool = False
     """In training, explain each target from a random part of the written items."""
     regulariser: RegulariserConfig | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    """Settings of a model that brings its own: see docs/extending.md."""
+
+    def read_options(self, kind: type[T]) -> T:
+        """`options` as a dataclass, every key and value checked against its annotations."""
+        options: T = build_settings(kind, self.options, "model.options")
+        return options
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from mnemon.nets.conditional import ConditionalCodec
 from mnemon.nets.content import MLPContent
 from mnemon.nets.mlp import mlp
 from mnemon.objectives import Estimator
-from tests.models.toys import Vectors, seeded, vectors
+from tests.models.toys import Vectors, refuses_items_of_another_size, seeded, vectors
 
 D, E = 2, 3
 """Sizes of the items and of their keys; codes have size 1."""
@@ -442,14 +442,7 @@ def test_classes_by_their_slots():
 def test_bad_input():
     made, x = model(), vectors(3, D)
     other = ItemState(vectors(3, D + 1), vectors(3, E))
-    for call in (
-        lambda: made.write(x, prior=other),
-        lambda: made.log_weights(other, x),
-        lambda: made.sample(other),
-        lambda: made.read(other, x),
-    ):
-        with pytest.raises(ValueError, match=r"items \(\*B, M, 2\), got \(3, 3\); items of another size"):
-            call()
+    refuses_items_of_another_size(made, x, other)
     empty = ItemState(vectors(0, D), vectors(0, E))
     with pytest.raises(ValueError, match="got an empty one; write one first"):
         made.log_likelihood(empty, x)

@@ -39,6 +39,7 @@ from mnemon.nets.energy_conv import ConvEnergy, ResNetEnergy
 from mnemon.nets.matching import matching_nets
 from mnemon.nets.mlp import mlp
 from mnemon.nets.resnet_tsm import tsm_codec
+from tests import extending
 
 SHAPE, C = (1, 22, 24), 6
 
@@ -136,6 +137,7 @@ MODELS = {
     "context_aware": context_aware,
     "context_aware_thesis": lambda: context_aware("thesis", constant="any", pooling="relation"),
     "context_aware_told": lambda: context_aware(supervised=True),
+    "centre": lambda: extending.example().CentreModel(codec(), spread=0.3),
 }
 
 
@@ -184,7 +186,14 @@ JOINTLY_ENCODED = dict.fromkeys(
     (*SPATIAL, "kanerva_tsm"), "terms encode frames together, log_weights one by one: other bounds of the same value"
 )
 NO_SUBSETS = {**dict.fromkeys(VAES, "nothing is written"), "online": "its chunks write every item"}
-ALL_DRAWN = {*VAES, *SLOTS, *CONTEXTS, "kanerva_machine", "pseudo_inverse"}  # nothing is integrated in closed form
+ALL_DRAWN = {
+    *VAES,
+    *SLOTS,
+    *CONTEXTS,
+    "kanerva_machine",
+    "pseudo_inverse",
+    "centre",
+}  # nothing is integrated in closed form
 
 
 def models(*without):

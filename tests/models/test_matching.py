@@ -14,7 +14,7 @@ from mnemon.nets.content import MLPContent
 from mnemon.nets.matching import MatchedDecoder, MatchedPrior, Matcher, MatchingCodec, matching_nets
 from mnemon.nets.mlp import LinearHead, mlp
 from mnemon.objectives import Estimator
-from tests.models.toys import Vectors, seeded, vectors
+from tests.models.toys import Vectors, refuses_items_of_another_size, seeded, vectors
 
 D, E, H = 2, 3, 4
 """Sizes of the items, of their keys and of the matchings' states; codes have size 1."""
@@ -326,14 +326,7 @@ def test_nets_for_any_image(architecture, shape):
 def test_bad_input():
     made, x = model(), vectors(3, D)
     other = ItemState(vectors(3, D + 1), vectors(3, E))
-    for call in (
-        lambda: made.write(x, prior=other),
-        lambda: made.log_weights(other, x),
-        lambda: made.sample(other),
-        lambda: made.read(other, x),
-    ):
-        with pytest.raises(ValueError, match=r"items \(\*B, M, 2\), got \(3, 3\); items of another size"):
-            call()
+    refuses_items_of_another_size(made, x, other)
     for call in (made.sample, lambda state: made.write(x, prior=state), lambda state: made.log_weights(state, x)):
         with pytest.raises(ValueError, match=r"items \(\*B, M, 2\), got \(0, 3\); items of another size"):
             call(ItemState(vectors(0, D + 1), vectors(0, E)))

@@ -1,5 +1,6 @@
 """A codec without nets: encodings are the vectors themselves, p(x | z) = N(z, 0.5 I)."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -47,3 +48,15 @@ def vectors(*shape, seed=0):
 
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def refuses_items_of_another_size(model, x, other):
+    """Whatever is asked with a memory `other`, of three items of three numbers, by a model of two."""
+    for call in (
+        lambda: model.write(x, prior=other),
+        lambda: model.log_weights(other, x),
+        lambda: model.sample(other),
+        lambda: model.read(other, x),
+    ):
+        with pytest.raises(ValueError, match=r"items \(\*B, M, 2\), got \(3, 3\); items of another size"):
+            call()

@@ -1,0 +1,170 @@
+"""What is trained and how much is asked: the tables of presets/benchmark/*.toml, and the configuration of a cell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mnemon import presets
+from mnemon.registry import MODELS
+from mnemon.training.config import Config, nearest, parse, read_values
+
+FOLDER = Path(presets.__file__).parent / "benchmark"
+UNTRAINED: dict[str, str] = {
+    "hopfield-hebb": "Hopfield network, Hebb's rule",
+    "hopfield-storkey": "Hopfield network, Storkey's rule",
+    "modern-hopfield": "modern Hopfield retrieval, every frame kept",
+    "slots": "as many frames as fit, the nearest is recalled",
+    "copy": "no memory: the cue is given back",
+}
+"""Memories that are only written and read, beside those of the registry."""
+BITS_ONLY = ("hopfield-hebb", "hopfield-storkey")
+KINDS = (*MODELS, *UNTRAINED)
+SECTIONS = ("data", "model", "objective", "training")
+OWN = (*SECTIONS, "stages", "growth", "on", "step_ms", "differs")
+"""What a model's table may hold."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is asked: see the comments in memory.toml."""
+
+    test_images: int
+    episodes: int
+    samples: int
+    reads: tuple[int, ...]
+    recall_episodes: int
+    lengths: tuple[int, ...]
+    clusters: tuple[int, ...]
+    slots: tuple[int, ...]
+    kept: tuple[int, ...]
+    memory_floats: int
+    distractors: tuple[int, ...]
+    fewshot: tuple[tuple[int, int], ...]
+    fewshot_episodes: int
+    judge_steps: int
+    repeats: int
+    corruptions: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Protocol:
+    """One protocol for all models. `tables` are those of its file."""
+
+    name: str
+    tables: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, quick: bool = False) -> Protocol:
+        name = "memory-quick" if quick else "memory"
+        return cls.of(name, _tables(FOLDER / f"{name}.toml"))
+
+    @classmethod
+    def of(cls, name: str, tables: Mapping[str, Any]) -> Protocol:
+        missing = [kind for kind in MODELS if kind not in tables["models"]]
+        if missing:
+            raise ValueError(f"{name}: expected a table for every model of the registry, got none for {missing}")
+        for kind, table in tables["models"].items():
+            if kind not in MODELS:
+                raise ValueError(f"{name}: models.{kind}: no such model{nearest(kind, MODELS)}")
+            for key in table:
+                if key not in OWN:
+                    raise ValueError(f"{name}: models.{kind}.{key}: unknown{nearest(key, OWN)}")
+        return cls(name, tables)
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The data sets, in the order of the file."""
+        tables = self.tables["sets"]
+        return tuple(tables.get("only", [name for name in tables if name != "only"]))
+
+    def seeds(self, data: str) -> tuple[int, ...]:
+        return tuple(self.tables["sets"][data]["seeds"])
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        values = dict(self.tables["sizes"])
+        lists = ("reads", "lengths", "clusters", "slots", "kept", "distractors")
+        values |= {name: tuple(values[name]) for name in lists}
+        values["fewshot"] = tuple(tuple(pair) for pair in values["fewshot"])
+        values["corruptions"] = {name: tuple(levels) for name, *levels in values["corruptions"]}
+        return Sizes(**values)
+
+    @property
+    def updates(self) -> int:
+        return int(self.tables["updates"])
+
+    @property
+    def train_images(self) -> int | None:
+        """Train on the first so many images only; all when absent."""
+        value = self.tables.get("train_images")
+        return None if value is None else int(value)
+
+    def differs(self, kind: str) -> str:
+        """What a model has of its own, and why."""
+        return str(self.tables["models"][kind]["differs"]) if kind in MODELS else f"not trained: {UNTRAINED[kind]}"
+
+    def estimated_seconds(self, kind: str) -> float:
+        """What a cell costs on a data-centre GPU."""
+        over = float(self.tables["cell_seconds"])
+        if kind in BITS_ONLY:  # unit after unit
+            return 2 * over
+        return over / 3 if kind in UNTRAINED else over + self.updates * self.tables["models"][kind]["step_ms"] / 1000
+
+    def data_config(self, data: str, kind: str = "vae") -> Any:
+        """How images are prepared and cut into episodes, before the number of epochs is known."""
+        return self.config(data, kind, seed=0, batches=self.updates).data
+
+    def config(self, data: str, kind: str, *, seed: int, batches: int) -> Config:
+        """What a cell trains. batches: updates of an epoch, which the data decide."""
+        if data not in self.tables["sets"]:
+            raise ValueError(f"--data: no data set {data!r} in the benchmark{nearest(data, self.sets)}")
+        own = self.tables["models"].get(kind, {})
+        parts = (self.tables["base"], self.tables["sets"][data], own, own.get("on", {}).get(data, {}))
+        values: dict[str, Any] = {}
+        for part in parts:
+            values = presets.merge(values, {key: part[key] for key in (*SECTIONS, "stages") if key in part})
+        epochs = max(1, round(self.updates / batches))
+        values["stages"] = _stages(values["stages"], epochs)
+        values["name"] = f"{self.name}-{data}-{kind}"
+        values["training"]["seed"] = seed
+        if kind in MODELS:
+            values["model"] = {**values["model"], "kind": kind}
+        if "growth" in own:
+            values["data"]["growth"] = max(1, round(own["growth"] * epochs))
+        return parse(values)
+
+    def fingerprint(self, config: Config) -> str:
+        """Of all that decides a cell's numbers: answers under other settings are not mixed."""
+        told = [config.as_dict(), self.tables["sizes"], self.train_images]
+        return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def _stages(stages: list[Mapping[str, Any]], epochs: int) -> list[dict[str, Any]]:
+    """Shares of the updates as whole epochs; the last stage takes what is left."""
+    made, left = [], epochs
+    for number, stage in enumerate(stages):
+        values = dict(stage)
+        share = values.pop("share")
+        own = left if number + 1 == len(stages) else max(1, round(share * epochs)) if left > 1 else 0
+        left -= own
+        if not own:
+            continue
+        values["epochs"] = own
+        if "kl_warmup" in values:
+            values["kl_warmup"] = values["kl_warmup"] * own
+        if "alpha_last" in values:
+            values["alpha_factor"] = (values.pop("alpha_last") / values["alpha"]) ** (1 / own)
+        made.append(values)
+    return made
+
+
+def _tables(path: Path) -> dict[str, Any]:
+    values = read_values(path)
+    base = values.pop("extends", None)
+    return values if base is None else presets.merge(_tables(path.parent / base), values)

@@ -1,0 +1,138 @@
+"""What was found, kept as soon as it is there: answers of each cell, and a results file for each data set."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mnemon.core.state import atomic_path
+from mnemon.evaluation import results
+from mnemon.evaluation.benchmark.protocol import KINDS
+from mnemon.evaluation.questions import QUESTIONS, read_note
+
+ANSWERS = "answers.json"
+STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+"""Half widths of a 95% interval of a mean of so many numbers, in standard errors."""
+NORMAL = 1.96
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model on one data set with one seed."""
+
+    data: str
+    kind: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} on {self.data}, seed {self.seed}"
+
+    def folder(self, runs: Path) -> Path:
+        return runs / self.data / self.kind / f"seed{self.seed}"
+
+
+@dataclass
+class Answers:
+    """The answers of a cell so far, part by part, and what its training came to."""
+
+    path: Path
+    fingerprint: str | None
+    training: dict[str, Any] | None
+    parts: dict[str, list[dict[str, Any]]]
+    seconds: float = 0.0
+
+    @classmethod
+    def open(cls, folder: Path, fingerprint: str | None = None) -> Answers:
+        """What a cell's folder holds; refused where it belongs to other settings than those asked for."""
+        path = folder / ANSWERS
+        if not path.is_file():
+            return cls(path, fingerprint, None, {})
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if fingerprint is not None and found["fingerprint"] != fingerprint:
+            raise ValueError(
+                f"{folder}: answers of other settings than those asked for; delete it, or use other --runs"
+            )
+        return cls(path, found["fingerprint"], found["training"], found["parts"], found["seconds"])
+
+    def save(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        values = {name: value for name, value in vars(self).items() if name != "path"}
+        with atomic_path(self.path) as temporary:
+            Path(temporary).write_text(json.dumps(values) + "\n", encoding="utf-8")
+
+    def keep(self, part: str, records: list[dict[str, Any]]) -> None:
+        self.parts[part] = records
+        self.save()
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [record for records in self.parts.values() for record in records]
+
+    @property
+    def failed(self) -> list[str]:
+        """Parts of which something broke."""
+        return [name for name, records in self.parts.items() if any(_outcome(r) == "failed" for r in records)]
+
+    def forget_failures(self) -> None:
+        for name in self.failed:
+            del self.parts[name]
+        self.save()
+
+
+def gather(runs: Path, data: str) -> list[dict[str, Any]]:
+    """All records of a data set in a folder of runs, seeds together, in the order of models and questions."""
+    found: list[dict[str, Any]] = []
+    for path in sorted((runs / data).glob(f"*/*/{ANSWERS}")):
+        found += Answers.open(path.parent).records
+    order = [question.name for question in QUESTIONS]
+    kept = summarise(found)
+    kept.sort(key=lambda record: (KINDS.index(record["model"]), order.index(read_note(record["note"]).question)))
+    return kept
+
+
+def write_results(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """One record on a line: there are many."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(record) for record in records)
+    with atomic_path(path) as temporary:
+        Path(temporary).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def summarise(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One record for each number: the mean over seeds with its interval over seeds, or, of one seed, what it is.
+
+    Where some seeds have a number and others failed, those with a number count.
+    """
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for record in records:
+        if _outcome(record) == "measured":
+            key = tuple(record[name] for name in ("model", "metric", "bound", "scored", "episode_length", "note"))
+        else:
+            key = (record["model"], read_note(record["note"]).question)
+        groups.setdefault(key, []).append(record)
+    measured = {
+        (group[0]["model"], read_note(group[0]["note"]).question) for key, group in groups.items() if len(key) > 2
+    }
+    return [_mean(group) for key, group in groups.items() if len(key) > 2 or key not in measured]
+
+
+def _mean(group: list[dict[str, Any]]) -> dict[str, Any]:
+    first, number = group[0], len(group)
+    if number == 1 or first["value"] is None:
+        return dict(first)
+    values = [float(record["value"]) for record in group]
+    error = statistics.stdev(values) / math.sqrt(number)
+    command = str(first["command"]).replace(f" --seed {first['seed']}", "")
+    return results.result(**{
+        **first, "value": statistics.fmean(values), "interval": float(f"{STUDENT.get(number, NORMAL) * error:.4g}"),
+        "num_seeds": number, "seed": None, "command": command,
+    })  # fmt: skip
+
+
+def _outcome(record: Mapping[str, Any]) -> str:
+    return read_note(record["note"]).outcome

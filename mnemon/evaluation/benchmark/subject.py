@@ -1,0 +1,199 @@
+"""Who is asked: a model of a cell, the test images, what it can be asked, and what every record of it says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from mnemon.core.protocol import MemoryModel
+from mnemon.core.random import stream
+from mnemon.data.images import ImageSet
+from mnemon.evaluation import results
+from mnemon.evaluation.benchmark.protocol import UNTRAINED, Sizes
+from mnemon.evaluation.likelihood import Estimate, TestSet
+from mnemon.evaluation.questions import BY_NAME, EXPERIMENT, Need, empty_note, write_note
+from mnemon.models import MemoryVAE
+from mnemon.models.codec_model import CodecModel
+from mnemon.models.context_aware import ContextAwareLearner
+from mnemon.models.energy import EnergyModel
+from mnemon.models.hopfield import CopyModel, HopfieldModel, ModernHopfieldModel, SlotMemory
+from mnemon.models.recall_model import RecallModel
+from mnemon.models.slot_model import SlotModel
+from mnemon.training.config import DataConfig
+
+TESTED = 24
+"""The random stream that chooses test images."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tests:
+    """Test images of a data set: all of them, for episodes of classes, and some, for episodes of any images."""
+
+    every: TestSet
+    some: TestSet
+
+    __test__ = False  # not a test class
+
+    @classmethod
+    def of(cls, data: ImageSet, preprocessing: Any, device: torch.device | str, number: int) -> Tests:
+        every = TestSet.of(data, preprocessing, device)
+        order = torch.randperm(len(data), generator=stream(0, TESTED))[:number].sort().values
+        return cls(every, TestSet(every.data.subset(order.to(every.device)), preprocessing, every.device))
+
+    def at_least(self, number: int) -> TestSet:
+        """Those of the some, or all where these are too few for a long episode."""
+        return self.some if number <= len(self.some.data) else self.every
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model that is written and asked; `common` stands in all its records."""
+
+    kind: str
+    model: MemoryModel
+    tests: Tests
+    sizes: Sizes
+    length: int
+    common: Mapping[str, Any]
+    training: Mapping[str, Any]
+    """What its training came to: updates, step_ms and its interval; empty without one."""
+
+    @property
+    def data(self) -> str:
+        return str(self.common["data"])
+
+    @property
+    def device(self) -> torch.device:
+        return self.tests.every.device
+
+    @cached_property
+    def missing(self) -> frozenset[Need]:
+        """What questions may need and this subject has not."""
+        model, lacking = self.model, set[Need]()
+        if not isinstance(model, CodecModel):
+            lacking |= {"likelihood", "posterior"}
+        elif not has_posterior(self):
+            lacking.add("posterior")
+        if self.tests.every.data.labels is None:
+            lacking.add("labels")
+        if not is_resizable(model):
+            lacking.add("resizing")
+        if not self.training:
+            lacking.add("training")
+        if isinstance(model, CopyModel):
+            lacking.add("sampling")
+        if self.device.type != "cuda":
+            lacking.add("gpu")
+        return frozenset(lacking)
+
+    def too_short(self, question: str, length: int) -> dict[str, Any] | None:
+        """A record that says so where an episode has too few frames for the model."""
+        if length > 1 or not isinstance(self.model, ContextAwareLearner):
+            return None
+        reason = f"{self.kind} cannot tell which context is constant in an episode of one frame"
+        return empty_record(question, "does not apply", reason, self.common, length)
+
+    def record(
+        self, question: str, estimate: Estimate, settings: Mapping[str, Any] | None = None, **more: Any
+    ) -> dict[str, Any]:
+        """A number that was measured."""
+        asked = BY_NAME[question]
+        if not math.isfinite(estimate.value):
+            raise ValueError(f"{question}: expected a finite number, got {estimate.value}")
+        interval = None if math.isnan(estimate.interval) else float(f"{estimate.interval:.4g}")
+        floats = {} if "memory_floats" in more else {"memory_floats": self.own_floats}
+        values = {
+            "episode_length": self.length, "bound": asked.bound, "scored": asked.scored,
+            **self.common, **floats, **more,
+        }  # fmt: skip
+        return results.result(
+            metric=asked.metric, unit=asked.unit, value=float(f"{estimate.value:.7g}"), interval=interval,
+            note=write_note(question, **(settings or {})), **values,
+        )  # fmt: skip
+
+    @cached_property
+    def own_floats(self) -> int:
+        return self.floats()
+
+    def floats(self, length: int | None = None, **write: Any) -> int:
+        """Floats of the memory of one episode."""
+        if isinstance(self.model, HopfieldModel | EnergyModel):  # whatever is written
+            return self.model.memory_floats(self.model.prior_state((1,)))
+        x = torch.zeros(length or self.length, *self.model.image_shape, device=self.device)
+        with torch.no_grad():
+            return count_floats(self.model, self.model.write(x[None], **write))
+
+
+def empty_record(
+    question: str, outcome: Any, reason: str, common: Mapping[str, Any], length: int | None = None
+) -> dict[str, Any]:
+    """What stands where there is no number: why."""
+    asked = BY_NAME[question]
+    return results.result(
+        metric=asked.metric, unit=asked.unit, bound=asked.bound, scored=asked.scored, episode_length=length,
+        note=empty_note(question, outcome, reason), **common,
+    )  # fmt: skip
+
+
+def common_values(
+    data: ImageSet, config: DataConfig, kind: str, seed: int, updates: int | None, command: str
+) -> dict[str, Any]:
+    """What all records of a cell say."""
+    binarisation = {"none": "dequantised" if config.dequantise else None, "static": f"pixel > {config.threshold}"}
+    return {
+        "experiment": EXPERIMENT,
+        "model": kind,
+        "data": data.name,
+        "split": data.split,
+        "binarisation": binarisation.get(config.binarise, config.binarise),
+        "num_seeds": 1,
+        "seed": seed,
+        "updates": updates,
+        "command": command,
+        "commit": results.current_commit(),
+    }
+
+
+def untrained_model(kind: str, image_shape: tuple[int, ...], memory_floats: int) -> RecallModel:
+    """A memory that is only written and read. One that is given a size holds one frame at least."""
+    if kind not in UNTRAINED:
+        raise ValueError(f"untrained_model: expected one of {', '.join(UNTRAINED)}, got {kind!r}")
+    if kind == "hopfield-hebb":
+        return HopfieldModel(image_shape, "hebb")
+    if kind == "hopfield-storkey":
+        return HopfieldModel(image_shape, "storkey")
+    if kind == "modern-hopfield":
+        return ModernHopfieldModel(image_shape)
+    if kind == "slots":
+        return SlotMemory(image_shape, max(memory_floats, math.prod(image_shape)))
+    return CopyModel(image_shape)
+
+
+def count_floats(model: MemoryModel, state: Any) -> int:
+    """Floats of one of the memories of a batch."""
+    if isinstance(model, RecallModel):
+        return model.memory_floats(state)
+    return int(state.nbytes // 4 // max(1, math.prod(state.batch_shape)))
+
+
+def stores_items(model: MemoryModel) -> bool:
+    """Whether a memory is made of the frames themselves, any number of them."""
+    return isinstance(model, SlotModel | SlotMemory | ModernHopfieldModel)
+
+
+def is_resizable(model: MemoryModel) -> bool:
+    return stores_items(model) or isinstance(model, MemoryVAE)
+
+
+def has_posterior(subject: Subject) -> bool:
+    """Whether the memory has a KL from its prior, asked of two frames."""
+    assert isinstance(subject.model, CodecModel)
+    x = torch.zeros(1, 2, *subject.model.image_shape, device=subject.device)
+    with torch.no_grad():
+        terms = subject.model.terms(x, generator=stream(0, TESTED, device=str(subject.device)))
+    return terms.memory_kl is not None

@@ -1,0 +1,154 @@
+"""Which memory for which job, in plain words: every winner, tie and warning is read off the numbers by one rule.
+
+The rule: on a data set, the best model leads if its interval does not overlap with the next one's; otherwise those that
+overlap with it cannot be told apart. Over data sets, a model is named for a job if no other is more often among the
+best.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mnemon.evaluation.leaderboard import Column, score_text, settings_text, unit_text
+from mnemon.registry import MODELS
+
+NO_MEMORY = ("copy",)
+"""Baselines that give back what they are shown."""
+
+
+def holds_nothing(model: str) -> bool:
+    """Whether a model has no memory, or one that only counts: what a memory has to do better than."""
+    return model in NO_MEMORY or (model in MODELS and MODELS[model].state_floats == "1")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Something that a memory is wanted for, and the question that tells who does it best; `where`: at one choice of
+    its settings, or at its headline."""
+
+    wish: str
+    question: str
+    where: tuple[str, str] | None = None
+    fixed_size: bool = False
+    """Whether memories that grow with the episode are left out."""
+
+
+JOBS = (
+    Job("Clean up damaged copies of images that were stored", "recall"),
+    Job("Fill in the missing half of an image that was stored", "recall", ("corruption", "half")),
+    Job("Hold many images in a memory that does not grow", "capacity_recall", fixed_size=True),
+    Job("Describe an episode in as few nats as possible, its memory included", "joint"),
+    Job("Explain the stored images once the memory is there", "conditional"),
+    Job("Explain new images of the stored classes", "same_class"),
+    Job("Keep working when other classes fill the memory too", "distractors"),
+    Job("Notice that an image is of a class that was not stored", "novelty_same_class"),
+    Job("Recognise an image that was stored", "novelty_written"),
+    Job("Name the class of an image from one example of each", "fewshot"),
+    Job("Generate images that show the stored classes", "sample_fidelity"),
+    Job("Generate images of all that was stored, not of a few", "sample_coverage"),
+    Job("Write quickly", "write_latency"),
+    Job("Keep the memory small", "state_bytes"),
+    Job("Train quickly", "train_step"),
+)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What the numbers say about a job: one sentence over all data sets, and one for each."""
+
+    job: Job
+    verdict: str
+    details: tuple[str, ...]
+
+
+def advise(tables: Sequence[Sequence[Column]], holds_nothing: Callable[[str], bool]) -> list[Advice]:
+    """Advice on every job whose question was answered. `tables`: the columns of each data set; `holds_nothing`: whether
+    a model is one without a memory, which a memory has to beat."""
+    found = []
+    for job in JOBS:
+        mine = [column for table in tables if (column := _column(table, job)) is not None]
+        if mine and mine[0].question.group == "cost":  # nothing is cheap to keep, and no use
+            mine = [column.only(lambda model: not holds_nothing(model)) for column in mine]
+        if job.fixed_size:
+            mine = [_of_fixed_size(column) for column in mine]
+        answered = [column for column in mine if column.ranked]
+        if answered:
+            found.append(_advice(job, answered, holds_nothing))
+    return found
+
+
+def _advice(job: Job, columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> Advice:
+    """Where only memories that grow with the episode win, also which of the others comes first."""
+    verdict, details = _verdict(columns, holds_nothing), [_detail(column) for column in columns]
+    fixed = [rest for column in columns if (rest := _of_fixed_size(column)).ranked]
+    if fixed and all(model in columns[0].growing for model in _named(columns)):
+        verdict += f" But such a memory grows with the episode. Of fixed size: {_verdict(fixed, holds_nothing)}"
+        details += [f"of fixed size, {_detail(column)}" for column in fixed]
+    return Advice(job, verdict, tuple(details))
+
+
+def _of_fixed_size(column: Column) -> Column:
+    """Without the models whose memory grows with the episode."""
+    return column.only(set(column.scores).difference(column.growing).__contains__)
+
+
+def _column(table: Sequence[Column], job: Job) -> Column | None:
+    """The column that a job is judged by; the first of a question is that of its headline."""
+    mine = (column for column in table if column.question.name == job.question)
+    return next((column for column in mine if job.where is None or job.where in column.settings), None)
+
+
+def _detail(column: Column) -> str:
+    """One data set: who leads, and by how much; or who cannot be told apart."""
+    question, best, second = column.question, column.best, column.runner_up
+    where = column.data + (f" ({settings_text(column.settings)})" if column.settings else "")
+    first = f"`{best[0].model}` {score_text(best[0], question)}"
+    unit = f" {unit_text(question)}" if unit_text(question) else ""
+    if len(best) > 1:
+        others = " and ".join(f"`{score.model}` {score_text(score, question)}" for score in best[1:3])
+        more = f" and {len(best) - 3} more" if len(best) > 3 else ""
+        behind = "" if second is None else f"; then `{second.model}` {score_text(second, question)}"
+        return f"{where}: {first}{unit} cannot be told from {others}{more}{behind}."
+    if second is None:
+        return f"{where}: {first}{unit} is the only answer."
+    return f"{where}: {first}{unit}, ahead of `{second.model}` {score_text(second, question)}."
+
+
+def _verdict(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> str:
+    total, named = len(columns), _named(columns)
+    most = sum(named[0] in [score.model for score in column.best] for column in columns)
+    alone = Counter(column.best[0].model for column in columns if len(column.best) == 1)
+    if total > 1 and most == 1:
+        verdict = "It depends on the data: no model is among the best on more than one data set."
+    else:
+        verdict = f"{_names(named)} {'is' if len(named) == 1 else 'are'} {_often(most, total)}"
+        wins = alone[named[0]]
+        verdict += f", alone on {wins}." if len(named) == 1 and 0 < wins < most else "."
+        if len(named) == 1 and wins == most:
+            verdict = verdict.replace("among the best", "ahead of all others")
+    empty = [model for model in named if holds_nothing(model)]
+    if empty:
+        whose = f"Among them {_names(empty)}, which hold" if len(named) > len(empty) else f"{_names(empty)} hold"
+        verdict += f" {whose}{'s' * (len(empty) == 1)} no memory: for this job a memory does not pay."
+    return verdict
+
+
+def _named(columns: Sequence[Column]) -> list[str]:
+    """The models that are among the best on the most data sets."""
+    among = Counter(score.model for column in columns for score in column.best)
+    return [model for model in among if among[model] == max(among.values())]
+
+
+def _often(times: int, total: int) -> str:
+    if total == 1:
+        return "among the best on the one data set measured"
+    return f"among the best on {'all' if times == total else f'{times} of'} {total} data sets"
+
+
+def _names(models: Sequence[str]) -> str:
+    quoted = [f"`{model}`" for model in models[:4]]
+    if len(models) > 4:
+        return f"{', '.join(quoted)} and {len(models) - 4} more"
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"

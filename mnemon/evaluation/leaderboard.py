@@ -1,0 +1,227 @@
+"""Who answers a question best: the benchmark's records as tables of models by questions, with ties told from wins."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from mnemon.evaluation.questions import QUESTIONS, Note, Question, benchmark_records, read_note
+
+OWN_CHOICE = ("by", "score")
+"""Settings in which each model has a way of its own; they do not tell two columns apart."""
+GROWTH = "capacity_recall"
+"""The question that shows a memory at several lengths of the episode."""
+SPREAD = {"recall": ("corruption",), "fewshot": ("ways", "shots")}
+"""Settings that a table has a column for each choice of."""
+DIGITS = {"nats/frame": 1, "per pixel": 4, "auroc": 3, "share": 3}
+"""Decimals by unit; other units are shown by three significant figures."""
+
+Settings = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a model answered, or why it did not. `record` is None where it was never asked."""
+
+    model: str
+    record: Mapping[str, Any] | None
+    note: Note
+
+    @property
+    def value(self) -> float | None:
+        value = None if self.record is None else self.record["value"]
+        return None if value is None or not math.isfinite(value) else float(value)
+
+    @property
+    def interval(self) -> float:
+        """Half of the 95% interval; 0 where none was measured."""
+        return 0.0 if self.record is None else float(self.record["interval"] or 0.0)
+
+    @property
+    def why_not(self) -> str:
+        """What stands in place of a value."""
+        if self.record is None:
+            return "not measured yet"
+        if self.note.reason is not None:
+            return self.note.reason if self.note.outcome == "does not apply" else f"failed: {self.note.reason}"
+        return "not a finite number"
+
+    @property
+    def common_reason(self) -> str:
+        """The same without the model's name, so that one note does for all models it holds of."""
+        return re.sub(rf"(?<![\w-]){re.escape(self.model)}(?![\w-])", "this model", self.why_not)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One question on one data set: a score of every model, and at which settings. `growing`: models whose memory is
+    the larger the more is written."""
+
+    question: Question
+    data: str
+    settings: Settings
+    scores: Mapping[str, Score]
+    growing: frozenset[str] = frozenset()
+
+    @property
+    def ranked(self) -> list[Score]:
+        """Those with a value, best first."""
+        answered = [score for score in self.scores.values() if score.value is not None]
+        return sorted(answered, key=lambda score: score.value or 0.0, reverse=self.question.higher_is_better)
+
+    @property
+    def best(self) -> list[Score]:
+        """The best one, and those whose intervals overlap with its own, so that they may be as good."""
+        ranked = self.ranked
+        return [score for score in ranked if overlap(score, ranked[0])]
+
+    @property
+    def runner_up(self) -> Score | None:
+        """The best of those that are surely behind."""
+        best = self.best
+        return next((score for score in self.ranked if score not in best), None)
+
+    def only(self, keep: Callable[[str], bool]) -> Column:
+        """The same question with some of the models."""
+        return replace(self, scores={model: score for model, score in self.scores.items() if keep(model)})
+
+
+def overlap(left: Score, right: Score) -> bool:
+    """Whether two intervals have a point in common."""
+    assert left.value is not None
+    assert right.value is not None
+    return abs(left.value - right.value) <= left.interval + right.interval
+
+
+def data_sets(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The data sets of the benchmark, in the order of the records."""
+    return list(dict.fromkeys(record["data"] for record in benchmark_records(records)))
+
+
+def columns(records: Iterable[Mapping[str, Any]], data: str) -> list[Column]:
+    """The columns of every question that some model was asked on these data, the one at its headline first."""
+    asked = [(record, read_note(record["note"])) for record in benchmark_records(records) if record["data"] == data]
+    models = list(dict.fromkeys(record["model"] for record, _ in asked))
+    growing = frozenset(model for model in models if _grows([pair for pair in asked if pair[0]["model"] == model]))
+    found = []
+    for question in QUESTIONS:
+        mine = [(record, note) for record, note in asked if note.question == question.name]
+        for settings in _headlines(question, mine) if mine else ():
+            scores: dict[str, Score] = {}
+            for record, note in mine:
+                if note.outcome != "measured" or settings_of(question, record, note) == settings:
+                    scores.setdefault(record["model"], Score(record["model"], record, note))
+            missing = Note(question.name, {})
+            filled = {model: scores.get(model, Score(model, None, missing)) for model in models}
+            found.append(Column(question, data, settings, filled, growing))
+    return found
+
+
+def _grows(asked: Sequence[tuple[Mapping[str, Any], Note]]) -> bool:
+    """Whether the longest episode of a model makes a larger memory than the one before."""
+    sizes = {
+        record["episode_length"]: record["memory_floats"]
+        for record, note in asked
+        if note.question == GROWTH and record["value"] is not None
+    }
+    if len(sizes) < 2:
+        return False
+    *_, second, longest = sorted(sizes)
+    return bool((sizes[longest] or 0) > (sizes[second] or 0))
+
+
+def settings_of(question: Question, record: Mapping[str, Any], note: Note) -> Settings:
+    """What tells the numbers of a question apart, as words."""
+    told = [(name, note.settings.get(name, "")) for name in question.settings if name not in OWN_CHOICE]
+    lengths = [("episode_length", str(record["episode_length"]))] if "episode_length" in question.headline else []
+    return (*told, *lengths)
+
+
+def _headlines(question: Question, asked: Sequence[tuple[Mapping[str, Any], Note]]) -> list[Settings]:
+    """The settings of a table's columns: nearest to those the question names, then those that most models have."""
+    found = Counter(settings_of(question, record, note) for record, note in asked if note.outcome == "measured")
+
+    def preference(settings: Settings) -> tuple[int, int]:
+        told = dict(settings)
+        return sum(told.get(key) == value for key, value in question.headline.items()), found[settings]
+
+    kinds: dict[Settings, list[Settings]] = {}
+    for settings in found:
+        spread = SPREAD.get(question.name, ())
+        kinds.setdefault(tuple(pair for pair in settings if pair[0] in spread), []).append(settings)
+    chosen = [max(reversed(some), key=preference) for some in kinds.values()]
+    return sorted(chosen, key=preference, reverse=True) if chosen else [()]
+
+
+def settings_text(settings: Settings) -> str:
+    """Settings as people say them: "salt and pepper 0.1, 3 reads"."""
+    told = {key: value.replace("_", " ") for key, value in settings if value}
+    words = []
+    if "corruption" in told:
+        words.append(" ".join(told.pop(key) for key in ("corruption", "level") if key in told))
+    for key, phrase in PHRASES.items():
+        if key in told:
+            value = told.pop(key)
+            words.append(phrase.format(value, "" if value == "1" else "s"))
+    return ", ".join([*words, *(f"{key} {value}" for key, value in told.items())])
+
+
+PHRASES = {
+    "reads": "{} read{}",
+    "episode_length": "{} frames written",
+    "classes": "{} classes",
+    "examples": "{} example{} of each",
+    "ways": "{} classes",
+    "shots": "{} example{} of each",
+    "size": "memory of size {}",
+    "judge": "by a classifier that is right in a share of {}",
+}
+
+
+def number_text(value: float, unit: str | None, *, interval: float | None = None) -> str:
+    """A value and its interval as the unit asks for."""
+    digits = DIGITS.get(unit or "")
+    shown = [value] if interval is None or interval == 0 else [value, interval]
+    if digits is not None:
+        return " ± ".join(f"{part:.{digits}f}" for part in shown)
+    return " ± ".join(_significant(part) for part in shown)
+
+
+def _significant(value: float) -> str:
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
+
+
+def unit_text(question: Question) -> str:
+    """The unit in words; empty where the number needs none."""
+    if question.unit in (question.metric, "share"):
+        return ""
+    return f"squared error {question.unit}" if question.metric.startswith("mse") else question.unit
+
+
+def score_text(score: Score, question: Question) -> str:
+    """A score with its interval, and the way that the model has of its own."""
+    assert score.value is not None
+    return number_text(score.value, question.unit, interval=score.interval)
+
+
+def own_choice(score: Score) -> str:
+    """Which of its ways a model was asked by, as "by address"; empty where it has one only."""
+    told = score.note.settings
+    return ", ".join(f"by {told[name].replace('_', ' ')}" for name in OWN_CHOICE if name in told)
+
+
+Standing = Literal["best", "tied", "behind", "none"]
+
+
+def standing(column: Column, model: str) -> Standing:
+    """best: alone; tied: among those that cannot be told from the best."""
+    best = [score.model for score in column.best]
+    if model in best:
+        return "best" if len(best) == 1 else "tied"
+    return "none" if column.scores[model].value is None else "behind"

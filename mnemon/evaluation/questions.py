@@ -1,0 +1,216 @@
+"""What every memory is asked by `mnemon bench memory`: the questions, how their numbers read, and where they apply.
+
+A record of the benchmark names its question and its settings at the head of `note`, as "recall: corruption=half,
+level=1, reads=3"; `read_note` takes it apart again. A question that a model cannot be asked has a record whose
+value is null and whose note says why ("joint: does not apply: ..."), one that broke has "joint: failed: ...".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+EXPERIMENT = "memory-benchmark"
+"""The `experiment` of every record."""
+
+Need = Literal["likelihood", "posterior", "labels", "resizing", "training", "sampling", "gpu"]
+WHY_NOT: dict[Need, str] = {
+    "likelihood": "{model} has no likelihood: it recalls images, and gives no density of them",
+    "posterior": "the memory of {model} is computed from the episode and has no posterior of its own, so that only a "
+    "bound given the memory is defined",
+    "labels": "{data} has no labels",
+    "resizing": "the memory of {model} has one size, that of its trained weights or of the images",
+    "training": "{model} is not trained",
+    "sampling": "{model} has nothing to generate from",
+    "gpu": "measured on a GPU only",
+}
+"""What a question needs, and what is said where it is missing."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question. `asks` is a plain sentence; `settings` are the names in a note that its numbers are told apart by,
+    beside `episode_length` and `memory_floats` of the record; `headline` picks one number for a table of all models."""
+
+    name: str
+    title: str
+    group: str
+    metric: str
+    unit: str
+    higher_is_better: bool
+    asks: str
+    scored: str | None = None
+    bound: str | None = None
+    settings: tuple[str, ...] = ()
+    headline: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
+
+
+BOUND: dict[str, Any] = {"metric": "bound", "unit": "nats/frame", "higher_is_better": True}
+ERROR: dict[str, Any] = {"metric": "mse_recalled", "unit": "per pixel", "higher_is_better": False, "scored": "written"}
+COST: dict[str, Any] = {"group": "cost", "higher_is_better": False}
+
+QUESTIONS: tuple[Question, ...] = (
+    Question(
+        "joint", "Joint bound", "likelihood", **BOUND, scored="written", bound="joint",
+        asks="How many nats does a frame of an episode cost, the memory that was written for it included?",
+        needs=("likelihood", "posterior"),
+    ),
+    Question(
+        "conditional", "Bound of written frames", "likelihood", **BOUND, scored="written", bound="conditional",
+        asks="How well are the written frames explained once the memory is there (which is not paid for)?",
+        needs=("likelihood",),
+    ),
+    Question(
+        "same_class", "Bound of new frames of written classes", "likelihood", **BOUND, scored="same_class",
+        bound="conditional", needs=("likelihood", "labels"),
+        asks="How well does the memory explain frames that were not written, of the classes that were?",
+    ),
+    Question(
+        "unseen", "Bound of unwritten frames of any class", "likelihood", **BOUND, scored="unseen", bound="conditional",
+        asks="How well does the memory explain frames it has seen nothing like: of classes that were not written, or, "
+        "of data without labels, any frames that were not?",
+        needs=("likelihood",),
+    ),
+    Question(
+        "recall", "Recall of damaged frames", "recall", **ERROR, settings=("corruption", "level", "reads"),
+        headline={"corruption": "salt_and_pepper", "level": "0.1", "reads": "3"},
+        asks="A written frame is damaged and read through the memory one to ten times: what error is left?",
+    ),
+    Question(
+        "capacity_recall", "Recall against the length of the episode", "capacity", **ERROR,
+        settings=("corruption", "level", "reads"), headline={"episode_length": "256"},
+        asks="With a memory of the same size, how does the error of recall grow with the number of written frames?",
+    ),
+    Question(
+        "capacity_bound", "Bound against the length of the episode", "capacity", **BOUND, scored="written",
+        bound="conditional", headline={"episode_length": "256"}, needs=("likelihood",),
+        asks="With a memory of the same size, how does the bound of written frames fall with their number?",
+    ),
+    Question(
+        "resized_recall", "Recall against the size of the memory", "capacity", **ERROR,
+        settings=("size", "corruption", "level", "reads"), needs=("resizing",),
+        asks="The same weights and episodes with a smaller or larger memory: what error of recall?",
+    ),
+    Question(
+        "resized_bound", "Bound against the size of the memory", "capacity", **BOUND, scored="written",
+        bound="conditional", settings=("size",), needs=("resizing", "likelihood"),
+        asks="The same weights and episodes with a smaller or larger memory: what bound of the written frames?",
+    ),
+    Question(
+        "distractors", "Cost of other classes in memory", "classes", "short_of_optimal", "nats/frame", False,
+        scored="same_class", settings=("classes", "examples"), headline={"classes": "8"},
+        asks="When other classes are added to the memory, how many nats does a new frame lose beyond the log of their "
+        "number, which no memory can save? Less than 0: the memory is not used for it.",
+        needs=("likelihood", "labels"),
+    ),
+    Question(
+        "novelty_written", "Telling written frames from new classes", "classes", "auroc", "auroc", True,
+        scored="written", settings=("score",), needs=("labels",),
+        asks="Does a frame's score tell the written frames from frames of classes that were not written?",
+    ),
+    Question(
+        "novelty_same_class", "Telling written classes from new ones", "classes", "auroc", "auroc", True,
+        scored="same_class", settings=("score",), needs=("labels",),
+        asks="Does a frame's score tell new frames of the written classes from frames of other classes?",
+    ),
+    Question(
+        "fewshot", "Few-shot classification", "classes", "accuracy", "share", True, scored="same_class",
+        settings=("ways", "shots", "by"), headline={"ways": "5", "shots": "1"}, needs=("labels",),
+        asks="Which share of new frames is given to its own class, from one or five examples of each, untrained?",
+    ),
+    Question(
+        "sample_fidelity", "Samples that show a written class", "samples", "judged_fidelity", "share", True,
+        scored="written", settings=("judge",), needs=("sampling", "labels"),
+        asks="Which share of what is generated does an independent classifier take for one of the written classes?",
+    ),
+    Question(
+        "sample_diversity", "Written classes among the samples", "samples", "judged_diversity", "share", True,
+        scored="written", settings=("judge",), needs=("sampling", "labels"),
+        asks="Which share of the written classes does the classifier find among as many samples as frames?",
+    ),
+    Question(
+        "sample_nearest", "Distance of samples to the episode", "samples", "nearest_written", "per pixel", False,
+        scored="written", needs=("sampling",),
+        asks="How far is a sample from the nearest written frame? Far: not like the episode; 0: a copy.",
+    ),
+    Question(
+        "sample_coverage", "Frames that samples are near to", "samples", "coverage", "share", True, scored="written",
+        needs=("sampling",),
+        asks="Which share of the written frames is the nearest one of some sample, of as many samples as frames?",
+    ),
+    Question(
+        "write_latency", "Time to write an episode", metric="write_latency", unit="ms", **COST,
+        asks="How long does it take to write one episode?",
+    ),
+    Question(
+        "read_latency", "Time to read a frame", metric="read_latency", unit="ms", **COST,
+        asks="How long does it take to read one frame once?",
+    ),
+    Question(
+        "write_rate", "Frames written in a second", "cost", "write_rate", "frames/s", True,
+        asks="How many frames are written in a second, many episodes at a time?",
+    ),
+    Question(
+        "read_rate", "Frames read in a second", "cost", "read_rate", "frames/s", True,
+        asks="How many frames are read in a second, many episodes at a time?",
+    ),
+    Question(
+        "peak_memory", "Working memory", metric="peak_memory", unit="MB", **COST, needs=("gpu",),
+        asks="How much memory of the device do writing and reading that many episodes take at the most?",
+    ),
+    Question(
+        "state_bytes", "Size of a written memory", metric="state_bytes", unit="bytes", **COST,
+        asks="How many bytes is the memory of one episode?",
+    ),
+    Question(
+        "train_step", "Time of a training step", metric="train_step", unit="ms", **COST, needs=("training",),
+        asks="How long does one update of the weights take?",
+    ),
+)  # fmt: skip
+BY_NAME = {question.name: question for question in QUESTIONS}
+GROUPS = tuple(dict.fromkeys(question.group for question in QUESTIONS))
+
+
+class Note(NamedTuple):
+    """What a record's note says: the question, its settings as words, and what stands in place of a value."""
+
+    question: str
+    settings: dict[str, str]
+    outcome: Literal["measured", "does not apply", "failed"] = "measured"
+    reason: str | None = None
+
+
+def write_note(question: str, **settings: Any) -> str:
+    told = ", ".join(f"{key}={f'{value:g}' if isinstance(value, float) else value}" for key, value in settings.items())
+    return f"{question}: {told}" if told else question
+
+
+def empty_note(question: str, outcome: Literal["does not apply", "failed"], reason: str) -> str:
+    return f"{question}: {outcome}: {reason}"
+
+
+def read_note(note: str) -> Note:
+    """The other way round. "recall: corruption=half, level=1, reads=3" """
+    name, _, rest = note.partition(": ")
+    for outcome in ("does not apply", "failed"):
+        if rest.startswith(f"{outcome}: "):
+            return Note(name, {}, outcome, rest.removeprefix(f"{outcome}: "))
+    return Note(name, dict(re.findall(r"(\w+)=([^,]*)", rest)))
+
+
+def benchmark_records(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The records of the benchmark among others, those of all seeds together where there are several seeds.
+
+    A file holds one record of all seeds (num_seeds above 1, seed null, the interval over seeds) for every number, or,
+    where one seed was run, that of the seed (num_seeds 1, the interval over episodes).
+    """
+    return [record for record in records if record.get("experiment") == EXPERIMENT]
+
+
+def why_not(question: Question, missing: Iterable[Need], *, model: str, data: str) -> str | None:
+    """Why a model cannot be asked on these data; None where it can."""
+    lacking = [need for need in question.needs if need in set(missing)]
+    return WHY_NOT[lacking[0]].format(model=model, data=data) if lacking else None

@@ -1,0 +1,81 @@
+"""docs/which_memory.md, made from the benchmark's records: advice in plain words, then the tables it was read off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mnemon.evaluation.jobs import advise
+from mnemon.evaluation.leaderboard import Column, columns, data_sets, own_choice, score_text, settings_text, standing
+from mnemon.evaluation.page_section import Section
+from mnemon.evaluation.questions import GROUPS
+
+HEAD = """# Which memory for which job
+
+Made by `mnemon results` from `results/*.json`; do not edit by hand. All models were trained by one protocol
+(`mnemon bench memory`): the same episodes, encoders and decoders of the same size, one budget of updates.
+"""
+RULE = """The sentences are read off the tables below by one rule. A model leads on a data set if its interval does not
+overlap with the next one's; those that overlap with the best cannot be told apart. A model is named for a job if no
+other is among the best on more data sets.
+"""
+NOT_RUN = """The benchmark has not been run yet, so this page has no advice to give. `mnemon bench memory` runs it, and
+`mnemon results` then makes this page again. What is measured so far is in [results.md](results.md).
+"""
+MARKS = {"best": " **best**", "tied": " *(best)*", "behind": "", "none": ""}
+
+
+def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Callable[[str], bool]) -> str:
+    """The whole page as Markdown."""
+    sets = data_sets(records)
+    if not sets:
+        return "\n".join([HEAD, NOT_RUN])
+    tables = {data: columns(records, data) for data in sets}
+    parts = [HEAD, RULE]
+    for advice in advise(list(tables.values()), holds_nothing):
+        parts += [
+            f"## {advice.job.wish}\n",
+            f"{advice.verdict}\n",
+            "\n".join(f"- {line}" for line in advice.details) + "\n",
+        ]
+    parts.append("## The tables\n")
+    parts.append(
+        "**best**: alone; *(best)*: its interval overlaps with that of the best. ± half of a 95% interval. n/a: not "
+        "applicable, or not measured, for the reason of that number below the table. Floats: of the memory; +: it "
+        "grows with the episode.\n"
+    )
+    for data, table in tables.items():
+        for group in GROUPS:
+            mine = [column for column in table if column.question.group == group]
+            if mine:
+                parts.append(_board(f"{data}: {group}", mine))
+    return "\n".join(parts)
+
+
+def _board(title: str, table: Sequence[Column]) -> str:
+    models = list(table[0].scores)
+    reasons: dict[str, int] = {}
+    rows = []
+    for model in models:
+        record = table[0].scores[model].record
+        floats = None if record is None else record["memory_floats"]
+        row = [f"`{model}`", "" if floats is None else f"{floats:,}{'+' * (model in table[0].growing)}"]
+        for column in table:
+            score = column.scores[model]
+            if score.value is None:
+                row.append(f"n/a ({reasons.setdefault(score.common_reason, len(reasons) + 1)})")
+            else:
+                own = own_choice(score)
+                told = score_text(score, column.question) + (f" {own}" if own else "")
+                row.append(told + MARKS[standing(column, model)])
+        rows.append(row)
+    note = "\n".join(f"- {column.question.title}: {_asked(column)}" for column in table)
+    section = Section(title, note, ["model", "floats", *(column.question.title for column in table)], rows).markdown(3)
+    return "\n".join([section, *(f"({number}) {reason}  " for reason, number in reasons.items()), ""])
+
+
+def _asked(column: Column) -> str:
+    """The question as it was put, and which way is better."""
+    question, told = column.question, settings_text(column.settings)
+    way = "higher" if question.higher_is_better else "lower"
+    return f"{question.asks} {told + '; ' if told else ''}{question.unit}, {way} is better."

@@ -1,0 +1,188 @@
+"""The results as one HTML page: which memory for which job, leaderboards, curves, samples, and the papers' numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mnemon import boards, report
+from mnemon.evaluation.curves import figures
+from mnemon.evaluation.jobs import Advice, advise, holds_nothing
+from mnemon.evaluation.leaderboard import Column, columns, data_sets, number_text
+from mnemon.evaluation.page_section import Section
+from mnemon.evaluation.questions import BY_NAME, GROUPS, benchmark_records
+from mnemon.evaluation.tables import experiment_sections, of_experiments
+from mnemon.report import Html
+
+PICTURES = "memory"
+"""Folder of a results folder with a grid of samples for each data set and model."""
+GROUP_TITLES = {
+    "likelihood": "Likelihood: how well are images explained?",
+    "recall": "Recall: what is left of the damage?",
+    "capacity": "Capacity: how much fits in?",
+    "classes": "Classes: telling them apart",
+    "samples": "Samples: what is generated",
+    "cost": "Cost: time and space",
+}
+NOT_RUN = (
+    "The benchmark of all memories has not been run yet: `mnemon bench memory` trains and scores every model under one "
+    "protocol, and this page then begins with its leaderboards. Below are the experiments of the papers."
+)
+
+
+def render(records: Sequence[dict[str, Any]], folder: Path) -> Html:
+    """The whole page. `folder`: of the results, with the pictures of samples."""
+    measured = [record for record in benchmark_records(records) if record["value"] is not None]
+    sets = data_sets(records)
+    tables = {data: columns(records, data) for data in sets}
+    sections: dict[str, tuple[str, list[Html]]] = {}
+    if sets:
+        sections["jobs"] = ("Which memory for which job", _jobs(advise(list(tables.values()), holds_nothing)))
+        for data in sets:
+            sections[_anchor(data)] = (f"Measured on {data}", _data(records, data, tables[data], folder))
+    papers = [record for record in records if record["paper_value"] is not None]
+    if papers:
+        sections["papers"] = ("Beside the papers' own numbers", _papers(papers))
+    deep = of_experiments(records)
+    if deep:
+        sections["experiments"] = ("The papers' experiments, run here", _experiments(experiment_sections(deep)))
+    sections["again"] = ("Every number again", _commands(records))
+    blocks = [report.section(title, *parts, anchor=anchor) for anchor, (title, parts) in sections.items()]
+    lead = [*_lead(measured, tables), report.contents({anchor: title for anchor, (title, _) in sections.items()})]
+    footer = "Made by `mnemon results --html` from the records of a results folder; nothing on this page is typed in."
+    return report.page("mnemon: memories compared", lead, blocks, footer=footer, style=boards.STYLE)
+
+
+def _lead(measured: Sequence[Mapping[str, Any]], tables: Mapping[str, Sequence[Column]]) -> list[Html]:
+    what = (
+        "A generative memory takes in a few images in one pass and then recalls, completes, generates and scores from "
+        "what it wrote. This page says how well each kind of memory does that."
+    )
+    parts = [report.paragraph(what, lead=True)]
+    if not tables:
+        return [*parts, report.paragraph(NOT_RUN)]
+    cells = [score for table in tables.values() for column in table for score in column.scores.values()]
+    filled = sum(score.value is not None for score in cells)
+    models = {record["model"] for record in measured}
+    questions = {column.question.name for table in tables.values() for column in table}
+    parts.append(
+        report.paragraph(
+            "All models were trained by one protocol (`mnemon bench memory`): the same episodes, encoders and decoders "
+            "of the same size, one budget of updates. Each question has its own number, with a 95% interval. The "
+            "papers' own numbers were found under other protocols and stand apart, marked as theirs."
+        )
+    )
+    numbers = [
+        (str(len(models)), "models"),
+        (str(len(tables)), "data sets"),
+        (str(len(questions)), "questions"),
+        (f"{len(measured):,}", "numbers measured"),
+        (f"{filled / len(cells):.0%}", f"of {len(cells):,} cells filled; the others say why not"),
+    ]
+    return [*parts, report.key_numbers(numbers)]
+
+
+def _jobs(advice: Sequence[Advice]) -> list[Html]:
+    rule = (
+        "Read off the tables below by one rule. A model leads on a data set if its interval does not overlap with the "
+        "next one's; those that overlap with the best cannot be told apart. A model is named for a job if no other is "
+        "among the best on more data sets."
+    )
+    cards = "".join(
+        f"<article><h3>{report.inline(one.job.wish)}</h3>\n{report.paragraph(one.verdict)}"
+        f'<p class="asked">{report.inline(BY_NAME[one.job.question].asks)}</p>\n'
+        f"<ul>{''.join(f'<li>{report.inline(detail)}</li>' for detail in one.details)}</ul></article>\n"
+        for one in advice
+    )
+    return [report.paragraph(rule), Html(f'<div class="advice">\n{cards}</div>\n')]
+
+
+def _data(records: Sequence[dict[str, Any]], data: str, table: Sequence[Column], folder: Path) -> list[Html]:
+    """Everything about one data set: leaderboards by group of questions, curves, samples."""
+    parts = [report.paragraph(protocol_text(records, data)), report.paragraph(boards.LEGEND)]
+    for group in GROUPS:
+        mine = [column for column in table if column.question.group == group]
+        if mine:
+            parts += [report.heading(GROUP_TITLES.get(group, group)), boards.board(mine)]
+    drawn = {figure: boards.curves(figure, f"{_anchor(data)}-{n}") for n, figure in enumerate(figures(records, data))}
+    first = {(figure.along.question, figure.along.setting): figure for figure in reversed(drawn)}.values()
+    parts += [drawn[figure] for figure in drawn if figure in first]
+    others = [drawn[figure] for figure in drawn if figure not in first]
+    if others:
+        parts.append(boards.folded("The same curves for other kinds of damage", f"{len(others)} figures", *others))
+    files = sorted((folder / PICTURES / data).glob("*.png"))
+    if files:
+        parts += [report.heading("Samples, side by side"), boards.grids(files)]
+    return parts
+
+
+def _anchor(data: str) -> str:
+    """A data set's name as links can hold it."""
+    return "data-" + re.sub(r"\W+", "-", data)
+
+
+def protocol_text(records: Sequence[dict[str, Any]], data: str) -> str:
+    """Under which conditions the numbers of a data set were found."""
+    mine = [record for record in benchmark_records(records) if record["data"] == data and record["value"] is not None]
+    seeds = max((record["num_seeds"] or 1 for record in mine), default=1)
+    told = [f"{len({record['model'] for record in mine})} models"]
+    for key, name in (("updates", "updates"), ("binarisation", "pixels")):
+        values = list(dict.fromkeys(record[key] for record in mine if record[key] is not None))
+        if len(values) == 1:
+            told.append(f"{values[0]:,} {name}" if key == "updates" else f"{name}: {values[0]}")
+        elif values and key == "updates":
+            told.append(f"{min(values):,} to {max(values):,} {name}")
+    within = "over three or more seeds" if seeds > 2 else "over seeds" if seeds > 1 else "over test episodes alone"
+    more = "" if seeds > 1 else ": another training of the same model may fall outside it"
+    return f"{'; '.join(told)}; {seeds} seed{'s' * (seeds > 1)}. The interval is {within}{more}."
+
+
+def _papers(records: Sequence[dict[str, Any]]) -> list[Html]:
+    note = (
+        "Numbers in italics are the papers' own, as they report them, under the protocol in the last column. They were "
+        "not measured here, and differ in data, nets or bound; the numbers beside them are ours."
+    )
+    rows = [
+        [
+            record["experiment"],
+            record["data"],
+            _what(record),
+            number_text(record["value"], record["unit"], interval=record["interval"]),
+            f"{record['paper_value']:g} (theirs)",
+            record["paper_protocol"] or "",
+        ]
+        for record in records
+        if record["value"] is not None
+    ]
+    heads = ("experiment", "data", "what", "ours", "the paper's", "the paper's protocol")
+    return [report.paragraph(note), boards.plain_board(heads, rows, theirs=heads.index("the paper's"))]
+
+
+def _what(record: Mapping[str, Any]) -> str:
+    words = [record["bound"] or "", str(record["metric"]).replace("_", " "), record["unit"] or ""]
+    named = " ".join(word for word in dict.fromkeys(words) if word)
+    return f"{named}; {record['note']}" if record["note"] else named
+
+
+def _experiments(sections: Sequence[Section]) -> list[Html]:
+    note = (
+        "Each preset trains one published experiment, by its own paper's protocol: rows of different data or nets do "
+        "not compare."
+    )
+    parts = [report.paragraph(note)]
+    for section in sections:
+        if section.rows:
+            table = boards.plain_board(section.heads, section.cells)
+            parts.append(
+                boards.folded(section.title, f"{len(section.rows)} rows", report.paragraph(section.note), table)
+            )
+    return parts
+
+
+def _commands(records: Sequence[Mapping[str, Any]]) -> list[Html]:
+    note = "Each command makes its numbers again, to within their intervals; the commit is the one it was run at."
+    found = dict.fromkeys((record["command"], record["commit"]) for record in records if record["command"])
+    lines = "\n".join(f"{command}    # {commit}" for command, commit in found)
+    return [report.paragraph(note), boards.folded("Commands", f"{len(found)} of them", report.code(lines))]

@@ -1,0 +1,123 @@
+"""Small multiples as inline SVG: a panel for each model on common axes, its own line on top of everyone's in grey.
+
+Colours are those of the page's style, so that a dark scheme turns them too. No scripts, no network.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+WIDTH, HEIGHT = 220, 132
+LEFT, RIGHT, TOP, BOTTOM = 40, 10, 22, 24
+"""Of a panel and its margins, in pixels."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a line passes, and how sure that is."""
+
+    x: float
+    y: float
+    interval: float = 0.0
+
+
+Lines = Mapping[str, Sequence[Point]]
+"""By model, from left to right."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From values to pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    logarithmic: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, value = (math.log(v) if self.logarithmic else v for v in (self.low, self.high, value))
+        share = 0.5 if high == low else (value - low) / (high - low)
+        return round(self.start + share * (self.end - self.start), 1)
+
+
+def panels(lines: Lines, *, name: str, logarithmic: bool = False) -> str:
+    """All panels of a figure, as HTML; `name` makes the figure's own names unique on a page."""
+    xs = [point.x for points in lines.values() for point in points]
+    ys = [value for points in lines.values() for point in points for value in (point.y, *_ends(point))]
+    across = Axis(min(xs), max(xs), LEFT, WIDTH - RIGHT, logarithmic and min(xs) > 0)
+    low, high = robust_range(lines)
+    up = Axis(max(low, min(ys)), min(high, max(ys)), HEIGHT - BOTTOM, TOP)
+    frame = _frame(across, up, sorted(set(xs)))
+    everyone = "".join(f'<path class="other" d="{_path(points, across, up)}"/>' for points in lines.values())
+    shared = f'<symbol id="{name}" viewBox="0 0 {WIDTH} {HEIGHT}">{frame}{everyone}</symbol>'
+    drawn = [f'<svg width="0" height="0" aria-hidden="true" style="position: absolute">{shared}</svg>']
+    drawn += [_panel(model, points, across, up, name) for model, points in lines.items()]
+    return f'<div class="panels">{"".join(drawn)}</div>\n'
+
+
+def robust_range(lines: Lines) -> tuple[float, float]:
+    """The range that is drawn: all values, unless a few models lie so far off that the others would be one line.
+
+    What lies beyond five times the spread of the middle seven tenths is cut off at the edge, and its panel says so.
+    """
+    values = sorted(point.y for points in lines.values() for point in points)
+    low, middle, high = (values[round(share * (len(values) - 1))] for share in (0.15, 0.5, 0.85))
+    reach = 5 * (high - low)
+    return (middle - reach, middle + reach) if reach > 0 else (values[0], values[-1])
+
+
+def _ends(point: Point) -> tuple[float, float]:
+    return point.y - point.interval, point.y + point.interval
+
+
+def _clipped(value: float, up: Axis) -> float:
+    return up(min(max(value, up.low), up.high))
+
+
+def _path(points: Sequence[Point], across: Axis, up: Axis) -> str:
+    return "M" + " L".join(f"{across(point.x):g},{_clipped(point.y, up):g}" for point in points)
+
+
+def _band(points: Sequence[Point], across: Axis, up: Axis) -> str:
+    """The intervals as an area."""
+    above = [f"{across(point.x):g},{_clipped(point.y + point.interval, up):g}" for point in points]
+    below = [f"{across(point.x):g},{_clipped(point.y - point.interval, up):g}" for point in reversed(points)]
+    return "M" + " L".join(above + below) + " Z"
+
+
+def _panel(model: str, points: Sequence[Point], across: Axis, up: Axis, name: str) -> str:
+    told = "; ".join(f"{point.x:g}: {point.y:.4g}" for point in points)
+    beyond = any(not up.low <= point.y <= up.high for point in points)
+    warned = f'<text class="tick" x="{WIDTH - RIGHT}" y="14" text-anchor="end">beyond the axis</text>' if beyond else ""
+    marks = "".join(f'<circle r="2" cx="{across(p.x):g}" cy="{_clipped(p.y, up):g}"/>' for p in points)
+    return (
+        f'<svg class="panel" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(model)}: {told}">'
+        f"<title>{html.escape(model)}: {told}</title>"
+        f'<use href="#{name}"/><path class="band" d="{_band(points, across, up)}"/>'
+        f'<path class="own" d="{_path(points, across, up)}"/><g class="marks">{marks}</g>'
+        f'<text class="name" x="{LEFT}" y="14">{html.escape(model)}</text>{warned}</svg>'
+    )
+
+
+def _frame(across: Axis, up: Axis, xs: Sequence[float]) -> str:
+    """Axes with the ends of the range, and the values at which x was measured as far as they have room."""
+    bottom = HEIGHT - BOTTOM
+    lines = f'<path class="axis" d="M{LEFT},{TOP} L{LEFT},{bottom} L{WIDTH - RIGHT},{bottom}"/>'
+    labels = [f'<text class="tick" x="{LEFT - 4}" y="{up(y) + 4:g}" text-anchor="end">{_short(y)}</text>'
+              for y in (up.low, up.high)]  # fmt: skip
+    last = -math.inf
+    for x in xs:
+        if across(x) - last >= 28 or (x == xs[-1] and across(x) - last >= 22):
+            last = across(x)
+            labels.append(f'<text class="tick" x="{last:g}" y="{HEIGHT - 9}" text-anchor="middle">{_short(x)}</text>')
+    return lines + "".join(labels)
+
+
+def _short(value: float) -> str:
+    if abs(value) >= 10_000:
+        return f"{value / 1000:.0f}k"
+    return f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 1 else f"{value:.2g}"

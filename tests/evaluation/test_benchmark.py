@@ -1,0 +1,360 @@
+"""One benchmark for all: the plan, what is skipped, what is resumed, what is told where there is no number."""
+
+import copy
+import itertools
+import json
+import math
+import statistics
+from types import SimpleNamespace
+
+import pytest
+import torch
+from scipy import stats
+
+from mnemon.data import catalog
+from mnemon.data.corruptions import corrupt
+from mnemon.evaluation.benchmark import store
+from mnemon.evaluation.benchmark.cell import PICTURE, STEPS, Place, load_images, run_cell, step_times, training_data
+from mnemon.evaluation.benchmark.grid import plan, results_path, run_grid, status
+from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
+from mnemon.evaluation.benchmark.samples import share_of
+from mnemon.evaluation.benchmark.store import Answers, Cell, summarise
+from mnemon.evaluation.benchmark.subject import untrained_model
+from mnemon.evaluation.questions import (
+    BY_NAME,
+    EXPERIMENT,
+    QUESTIONS,
+    WHY_NOT,
+    benchmark_records,
+    empty_note,
+    read_note,
+    why_not,
+    write_note,
+)
+from mnemon.evaluation.recall import successive_reads
+from mnemon.evaluation.results import KEYS, result
+from mnemon.evaluation.tables import read_results, results_page
+from mnemon.registry import MODELS
+from mnemon.training import progress
+from mnemon.training.progress import OutOfTime
+from mnemon.training.setup import fresh_model
+
+TIMED = {question.name for question in QUESTIONS if question.group == "cost"} - {"state_bytes"}
+PAIR = ("vae", "vbm-mixture")
+
+
+def tiny(**changes):
+    """The quick protocol, smaller still: two epochs of a few updates, everything asked of a few frames."""
+    tables = copy.deepcopy(dict(Protocol.load(quick=True).tables))
+    tables |= {"updates": 50, "train_images": 240}
+    tables["base"]["data"] |= {"episode_length": 4, "num_classes": 2, "batch_size": 2}
+    tables["base"]["model"] |= {"num_filters": 4}
+    tables["models"]["vbm-mixture"]["model"] |= {"num_clusters": 2, "num_steps": 2}
+    tables["sizes"] |= {
+        "test_images": 32, "episodes": 2, "samples": 1, "reads": [1, 2], "recall_episodes": 2, "lengths": [1, 4],
+        "clusters": [1, 2], "kept": [2, 4], "distractors": [1, 2], "fewshot": [[2, 1]], "fewshot_episodes": 4,
+        "judge_steps": 3, "repeats": 2, "corruptions": [["salt_and_pepper", 0.1], ["half", 1.0]],
+    }  # fmt: skip
+    for name, change in changes.items():
+        tables["models"][name] |= change
+    return Protocol.of("memory-quick", tables)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("benchmark")
+    return Place(folder / "runs", folder / "results", None, "cpu")
+
+
+@pytest.fixture(scope="module")
+def grid(place):
+    """Three cells, worked off once."""
+    cells = plan(tiny(), kinds=(*PAIR, "slots"))
+    said = []
+    assert run_grid(cells, tiny(), place, say=said.append)
+    return SimpleNamespace(
+        cells=cells, said=said, records=json.loads(results_path("glyphs", tiny(), place).read_text())
+    )
+
+
+def numbers(records):
+    """What a cell found and time does not change."""
+    return [(r["note"], r["bound"], r["value"]) for r in records if read_note(r["note"]).question not in TIMED]
+
+
+# -- questions and notes ---------------------------------------------------------------------------
+
+
+def test_a_note_is_read_as_it_was_written():
+    note = read_note(write_note("recall", corruption="half", level=1.0, reads=3))
+    assert note == ("recall", {"corruption": "half", "level": "1", "reads": "3"}, "measured", None)
+    assert read_note(write_note("joint")) == ("joint", {}, "measured", None)
+    reason = "x has no likelihood: it recalls, and more"
+    assert read_note(empty_note("joint", "failed", reason)) == ("joint", {}, "failed", reason)
+
+
+def test_every_question_reads_as_a_sentence_and_its_headline_is_one_of_its_settings():
+    assert len(BY_NAME) == len(QUESTIONS)
+    for question in QUESTIONS:
+        assert question.asks.endswith(("?", "."))
+        assert set(question.headline) <= {*question.settings, "episode_length"}
+        assert set(question.needs) <= set(WHY_NOT)
+
+
+def test_what_is_missing_is_told_with_names():
+    question = BY_NAME["same_class"]
+    assert why_not(question, {"gpu"}, model="vae", data="glyphs") is None
+    assert why_not(question, {"labels"}, model="vae", data="fixed_mnist") == "fixed_mnist has no labels"
+
+
+# -- the plan --------------------------------------------------------------------------------------
+
+
+def test_the_plan_has_every_model_on_every_data_set_with_its_seeds():
+    cells = plan(Protocol.load())
+    assert {cell.kind for cell in cells} == {*MODELS, *UNTRAINED}
+    seeds = {(cell.data, cell.kind): 0 for cell in cells}
+    for cell in cells:
+        seeds[cell.data, cell.kind] += 1
+    three = ("omniglot", "fixed_mnist")
+    for (data, kind), number in seeds.items():
+        assert number == (3 if data in three and kind in MODELS else 1)
+    assert len(seeds) == 5 * len(KINDS)
+    assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
+
+
+def test_the_whole_grid_costs_at_most_three_hours():
+    protocol = Protocol.load()
+    assert sum(protocol.estimated_seconds(cell.kind) for cell in plan(protocol)) <= 3 * 3600
+
+
+def test_names_that_are_not_there():
+    with pytest.raises(ValueError, match="did you mean 'omniglot'"):
+        plan(Protocol.load(), data=("omniglott",))
+    with pytest.raises(ValueError, match="did you mean 'vbm-tree'"):
+        plan(Protocol.load(), kinds=("vbm-trees",))
+    tables = copy.deepcopy(dict(Protocol.load().tables))
+    del tables["models"]["gmn"]
+    with pytest.raises(ValueError, match=r"every model of the registry, got none for \['gmn'\]"):
+        Protocol.of("memory", tables)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_protocol_builds_every_model_on_the_same_data(quick, kind):
+    """Same frames, batch, width and updates for all; a model that has settings of its own says so."""
+    protocol = Protocol.load(quick)
+    for data in protocol.sets:
+        config, floor = (protocol.config(data, k, seed=1, batches=50) for k in (kind, "vae"))
+        for section, names in {
+            "data": ("name", "binarise", "threshold", "dequantise", "episode_length", "batch_size"),
+            "model": ("likelihood", "num_filters", "code_dim"),
+        }.items():
+            for name in names:
+                assert getattr(getattr(config, section), name) == getattr(getattr(floor, section), name)
+        assert sum(stage.epochs for stage in config.stages) == sum(stage.epochs for stage in floor.stages)
+        assert config.training.seed == 1
+    assert protocol.differs(kind)
+
+
+def test_models_of_the_protocol_are_built_and_their_memories_are_of_one_size():
+    protocol, floats = Protocol.load(), {}
+    x = torch.rand(64, 1, 28, 28, generator=torch.Generator().manual_seed(0)).round()
+    for kind in ("dkm", "kanerva-pp", "pseudo-inverse", "ebmm", *(k for k in MODELS if k.startswith("vbm"))):
+        config = protocol.config("omniglot", kind, seed=0, batches=50)
+        values = config.as_dict()["model"] | {"image_shape": [1, 28, 28], "num_filters": 4}
+        model = fresh_model(
+            config.with_settings([f"model.{k}={json.dumps(v)}" for k, v in values.items() if v is not None])
+        )
+        with torch.no_grad():
+            floats[kind] = model.eval().write(x).nbytes // 4
+    assert max(floats.values()) < 1.1 * protocol.sizes.memory_floats
+    assert min(floats.values()) > 0.9 * protocol.sizes.memory_floats
+
+
+# -- a grid that was run ---------------------------------------------------------------------------
+
+
+def test_every_question_is_answered_or_explained(grid):
+    assert all(tuple(record) == KEYS for record in grid.records)
+    assert benchmark_records(grid.records) == grid.records
+    for cell in grid.cells:
+        mine = [record for record in grid.records if record["model"] == cell.kind]
+        notes = [read_note(record["note"]) for record in mine]
+        assert {note.question for note in notes} == set(BY_NAME)
+        for record, note in zip(mine, notes, strict=True):
+            question = BY_NAME[note.question]
+            assert (record["experiment"], record["metric"], record["unit"]) == (
+                EXPERIMENT, question.metric, question.unit
+            )  # fmt: skip
+            assert set(note.settings) <= {*question.settings, "workers"}
+            if note.outcome == "measured":
+                assert math.isfinite(record["value"])
+            else:
+                assert record["value"] is None
+                assert note.outcome == "does not apply", record["note"]
+                assert len(note.reason) > 10
+
+
+def test_numbers_are_what_they_should_be(grid):
+    def value(model, question, **where):
+        found = [
+            r["value"] for r in grid.records
+            if r["model"] == model and read_note(r["note"]).question == question
+            and all(r[key] == wanted for key, wanted in where.items())
+        ]  # fmt: skip
+        return found[0]
+
+    # a VAE has no memory to pay for, and its bound does not know the length of the episode
+    assert value("vae", "joint") == value("vae", "conditional")
+    assert value("vbm-mixture", "joint") < value("vbm-mixture", "conditional")
+    assert 0 < value("vae", "recall") < 1
+    # three frames fit into the slots: one is always found again, and is 0 away from itself
+    assert value("slots", "capacity_recall", episode_length=1) == 0
+    assert value("slots", "sample_nearest") == 0
+    assert value("slots", "state_bytes") == 4 * 3 * 784
+    assert value("vae", "train_step") > 0
+
+
+def test_pictures_are_beside_the_results(grid, place):
+    for cell in grid.cells:
+        assert (place.out / "memory" / "glyphs" / f"{cell.kind}.png").stat().st_size > 5000
+
+
+def test_the_results_page_leaves_them_to_the_report(grid, place):
+    assert len(read_results(place.out)) == len(grid.records)
+    assert EXPERIMENT not in results_page(grid.records)
+
+
+def test_what_is_done_is_skipped(grid, place):
+    kept = {path: path.stat().st_mtime_ns for path in place.runs.rglob("*") if path.is_file()}
+    said = []
+    assert run_grid(grid.cells, tiny(), place, until=0.0, say=said.append)  # no time for anything that is to be done
+    assert said == []
+    assert {path: path.stat().st_mtime_ns for path in place.runs.rglob("*") if path.is_file()} == kept
+    assert {status(cell, tiny(), place.runs).state for cell in grid.cells} == {"done"}
+
+
+def test_answers_of_other_settings_are_refused(grid, place):
+    other = tiny(vae={"stages": [{"share": 1.0, "learning_rate": 1e-4, "patience": 0}]})
+    with pytest.raises(ValueError, match="other settings"):
+        run_cell(Cell("glyphs", "vae", 0), other, place)
+
+
+def test_a_cell_goes_on_in_the_middle_of_its_training_and_of_its_questions(grid, place, tmp_path, monkeypatch):
+    """Stopped after one epoch of two, then after two parts: the numbers are those of a cell that was never stopped."""
+    cell, elsewhere = Cell("glyphs", "vbm-mixture", 0), Place(tmp_path / "runs", tmp_path / "out", None, "cpu")
+    judge = elsewhere.runs / "glyphs" / "judge.safetensors"
+    judge.parent.mkdir(parents=True)
+    judge.write_bytes((place.runs / "glyphs" / "judge.safetensors").read_bytes())
+    # the cell looks at the time when it begins, before every epoch, and before every part
+    for moments, (trained, parts) in {2: (False, 0), 4: (True, 2)}.items():
+        clock = itertools.count()
+        monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
+        with pytest.raises(OutOfTime):
+            run_cell(cell, tiny(), elsewhere, until=moments)
+        answers = Answers.open(cell.folder(elsewhere.runs))
+        assert (answers.training is not None, len(answers.parts)) == (trained, parts)
+        assert status(cell, tiny(), elsewhere.runs).state == "begun"
+    monkeypatch.undo()
+    assert run_grid([cell], tiny(), elsewhere)
+    again, before = (Answers.open(cell.folder(where.runs)) for where in (elsewhere, place))
+    assert numbers(again.records) == numbers(before.records)
+    assert again.training["updates"] == before.training["updates"] == 54  # two epochs of 27
+
+
+def test_a_cell_that_breaks_does_not_stop_the_others(tmp_path):
+    broken = tiny(vae={"stages": [{"share": 1.0, "learning_rate": 1e30, "patience": 0}]})
+    place = Place(tmp_path / "runs", tmp_path / "out", None, "cpu", prune=True)
+    said = []
+    assert run_grid(plan(broken, kinds=("vae", "copy")), broken, place, say=said.append)
+    assert "failed: bounds" in said[0]
+    records = json.loads(results_path("glyphs", broken, place).read_text())
+    notes = [read_note(record["note"]) for record in records if record["model"] == "vae"]
+    assert {note.question for note in notes} == set(BY_NAME)
+    assert {note.outcome for note in notes} == {"failed"}
+    assert any("NonFiniteLoss" in note.reason for note in notes)
+    assert any(record["value"] is not None for record in records if record["model"] == "copy")
+    assert status(Cell("glyphs", "vae", 0), broken, place.runs).state == "failed"
+    # tried again, it fails again; the other is left alone
+    assert run_grid(plan(broken, kinds=("vae", "copy")), broken, place, retry=True, say=said.append)
+    assert len(said) == 3
+
+
+def test_pruning_leaves_answers_and_no_weights(tmp_path):
+    place = Place(tmp_path / "runs", tmp_path / "out", None, "cpu", prune=True)
+    cell = Cell("glyphs", "vae", 0)
+    assert set(run_cell(cell, tiny(), place).parts) == {*STEPS}
+    assert [path.name for path in cell.folder(place.runs).iterdir()] == [store.ANSWERS]
+    assert PICTURE in STEPS
+
+
+def test_bits_are_asked_of_bits_only(tmp_path):
+    tables = copy.deepcopy(dict(tiny().tables))
+    tables["sets"]["glyphs"] |= {"model": {"likelihood": "gaussian"}}
+    place = Place(tmp_path / "runs", tmp_path / "out", None, "cpu")
+    answers = run_cell(Cell("glyphs", "hopfield-hebb", 0), Protocol.of("memory-quick", tables), place)
+    assert {read_note(r["note"]).reason for r in answers.records} == {
+        "a Hopfield network holds bits, and glyphs has grey levels"
+    }
+
+
+# -- several seeds, and small things ---------------------------------------------------------------
+
+
+def test_seeds_are_summed_up_with_students_interval():
+    def record(seed, value, note="joint"):
+        return result(
+            experiment=EXPERIMENT, model="vae", metric="bound", seed=seed, num_seeds=1, value=value, interval=0.5,
+            note=note, command=f"mnemon bench memory --data d --model vae --seed {seed}",
+        )  # fmt: skip
+
+    values = [-90.0, -91.0, -95.0]
+    failed = empty_note("joint", "failed", "NaN")
+    (found,) = summarise([*(record(seed, value) for seed, value in enumerate(values)), record(3, None, failed)])
+    half = stats.t.ppf(0.975, 2) * statistics.stdev(values) / math.sqrt(3)
+    assert (found["value"], found["num_seeds"], found["seed"]) == (-92.0, 3, None)
+    assert found["interval"] == pytest.approx(half, rel=1e-3)
+    assert found["command"] == "mnemon bench memory --data d --model vae"
+    (alone,) = summarise([record(0, -90.0)])
+    assert (alone["interval"], alone["num_seeds"], alone["seed"]) == (0.5, 1, 0)
+    (nothing,) = summarise([record(0, None, failed), record(1, None, failed)])
+    assert nothing["value"] is None
+
+
+def test_students_factors():
+    for number, factor in store.STUDENT.items():
+        assert factor == pytest.approx(stats.t.ppf(0.975, number - 1), abs=5e-4)
+
+
+def test_reads_that_go_on_are_reads_from_the_beginning():
+    data = catalog.load("glyphs", "test")
+    x = (data.images[:6] > 127).float()
+    model = untrained_model("hopfield-hebb", (1, 28, 28), 0)
+    state = model.write(x)
+    for name, level in (("half", 1.0), ("flip", 0.2)):
+        cue, observed = corrupt(name, x, level, torch.Generator().manual_seed(0))
+        for steps, found in enumerate(successive_reads(model, state, cue, observed, 3), 1):
+            whole = model.read(state, cue, observed=observed, steps=steps)
+            assert torch.equal(found, whole if observed is None else torch.where(observed, cue, whole))
+
+
+def test_the_share_of_places():
+    assert share_of(torch.tensor([[0, 0, 1], [2, 2, 2]]), 4).tolist() == [0.5, 0.25]
+
+
+def test_step_times_leave_out_the_first_epoch(tmp_path):
+    lines = [{"kind": "train", "frames_per_second": rate} for rate in (10, 100, 200, 400)]
+    lines.insert(2, {"kind": "validation"})
+    (tmp_path / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    found = step_times(tmp_path / "metrics.jsonl", 100)
+    assert (found["step_ms"], found["epochs"]) == (500.0, 3)
+
+
+def test_updates_are_those_of_the_protocol(place):
+    protocol = tiny()
+    images = load_images("glyphs", protocol, place)[0]
+    data, config = training_data(Cell("glyphs", "context-aware", 0), protocol, images)
+    assert len(images) == 240
+    assert [stage.epochs for stage in config.stages] == [1, 1]
+    assert len(data.epoch(0, 0)) == 27

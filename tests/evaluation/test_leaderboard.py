@@ -1,0 +1,193 @@
+"""Who leads, who cannot be told apart, and what is said of it: every word follows from made-up numbers."""
+
+import math
+
+import pytest
+
+from mnemon.evaluation.curves import figures
+from mnemon.evaluation.jobs import JOBS, advise
+from mnemon.evaluation.leaderboard import columns, data_sets, number_text, settings_text, standing
+from mnemon.evaluation.questions import BY_NAME, QUESTIONS, write_note
+from mnemon.evaluation.which_memory import which_memory_page
+from tests.evaluation.made_up import MODELS, made_up, unanswered, whole
+
+
+def joint(*values, data="digits", interval=0.5):
+    return [made_up("joint", f"m{i}", data, value, interval=interval) for i, value in enumerate(values)]
+
+
+def column(records, question="joint", data="digits"):
+    return next(c for c in columns(records, data) if c.question.name == question)
+
+
+def nobody(model):
+    return False
+
+
+def test_intervals_that_overlap_make_a_tie():
+    found = column(joint(-90.0, -90.9, -91.1, -95.0))
+    assert [score.model for score in found.best] == ["m0", "m1"]
+    assert found.runner_up.model == "m2"
+    assert [standing(found, f"m{i}") for i in range(4)] == ["tied", "tied", "behind", "behind"]
+    alone = column(joint(-90.0, -91.1))
+    assert standing(alone, "m0") == "best"
+
+
+def test_lower_is_better_where_the_question_says_so():
+    records = [
+        made_up("write_latency", name, "digits", value, interval=0.1) for name, value in (("a", 5.0), ("b", 3.0))
+    ]
+    assert column(records, "write_latency").best[0].model == "b"
+    assert not BY_NAME["write_latency"].higher_is_better
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, None])
+def test_what_is_no_number_is_no_answer(value):
+    records = [*joint(-90.0), made_up("joint", "broken", "digits", value)]
+    found = column(records)
+    assert standing(found, "broken") == "none"
+    assert found.scores["broken"].why_not == "not a finite number"
+    assert [score.model for score in found.ranked] == ["m0"]
+
+
+def test_empty_cells_say_why():
+    records = [
+        *joint(-90.0),
+        unanswered("joint", "stored", "digits", "it has no posterior"),
+        unanswered("joint", "broke", "digits", "out of memory", outcome="failed"),
+        made_up("conditional", "late", "digits", -80.0),
+    ]
+    scores = column(records).scores
+    assert scores["stored"].why_not == "it has no posterior"
+    assert scores["broke"].why_not == "failed: out of memory"
+    assert scores["late"].why_not == "not measured yet"
+    named = unanswered("joint", "vae", "digits", "the memory of vae is none, that of vae-tsm likewise")
+    found = column([*joint(-90.0), named]).scores["vae"]
+    assert found.common_reason == "the memory of this model is none, that of vae-tsm likewise"
+    assert {score.value for name, score in scores.items() if name != "m0"} == {None}
+
+
+def test_a_column_stands_at_the_headline_and_the_others_follow():
+    recall = [c for c in columns(whole(), "made-up digits") if c.question.name == "recall"]
+    assert [dict(c.settings) for c in recall] == [
+        {"corruption": "salt_and_pepper", "level": "0.1", "reads": "3"},
+        {"corruption": "half", "level": "1", "reads": "3"},
+    ]
+    capacity = column(whole(), "capacity_recall", "made-up digits")
+    assert dict(capacity.settings)["episode_length"] == "256"
+    # where the headline was never asked, what most models were asked at
+    few = [made_up("capacity_bound", name, "digits", -80.0, length=length)
+           for name, length in (("a", 4), ("a", 8), ("b", 8))]  # fmt: skip
+    assert dict(column(few, "capacity_bound").settings) == {"episode_length": "8"}
+
+
+def test_every_cell_is_filled_or_explained():
+    for data in data_sets(whole()):
+        found = columns(whole(), data)
+        assert {c.question.name for c in found} == {question.name for question in QUESTIONS}
+        for cell in (c.scores[model] for c in found for model in MODELS):
+            assert cell.value is not None or "ebmm" in cell.why_not or "vae" in cell.why_not
+
+
+def test_settings_and_numbers_for_people():
+    assert settings_text((("corruption", "salt_and_pepper"), ("level", "0.1"), ("reads", "1"))) == (
+        "salt and pepper 0.1, 1 read"
+    )
+    assert settings_text((("ways", "5"), ("shots", "5"))) == "5 classes, 5 examples of each"
+    assert number_text(-90.04, "nats/frame", interval=0.46) == "-90.0 ± 0.5"
+    assert number_text(0.01234, "per pixel") == "0.0123"
+    assert number_text(123456.0, "bytes") == "123,456"
+    assert number_text(0.00012, "ms", interval=0.0) == "1.2e-04"
+
+
+# -- which memory for which job --------------------------------------------------------------------
+
+
+def advice(*records, holds_nothing=nobody):
+    tables = [columns(records, data) for data in data_sets(records)]
+    return {one.job.question: one for one in advise(tables, holds_nothing) if one.job.where is None}
+
+
+def test_a_clear_lead_a_tie_and_no_pattern():
+    lead = advice(*joint(-90.0, -95.0), *joint(-80.0, -85.0, data="colours"))["joint"]
+    assert lead.verdict == "`m0` is ahead of all others on all 2 data sets."
+    assert lead.details[0] == "digits: `m0` -90.0 ± 0.5 nats/frame, ahead of `m1` -95.0 ± 0.5."
+    tie = advice(*joint(-90.0, -90.2, -95.0))["joint"]
+    assert tie.verdict == "`m0` and `m1` are among the best on the one data set measured."
+    assert "cannot be told from `m1` -90.2 ± 0.5; then `m2`" in tie.details[0]
+    mixed = advice(*joint(-90.0, -95.0), *joint(-85.0, -80.0, data="colours"))["joint"]
+    assert mixed.verdict.startswith("It depends on the data")
+
+
+def test_swapping_two_models_swaps_the_winner():
+    for values, winner in (((-90.0, -95.0), "`m0`"), ((-95.0, -90.0), "`m1`")):
+        assert advice(*joint(*values))["joint"].verdict.startswith(winner)
+
+
+def test_a_model_without_a_memory_that_wins_is_pointed_out():
+    found = advice(*joint(-90.0, -95.0), holds_nothing=lambda model: model == "m0")["joint"]
+    assert "`m0` holds no memory: for this job a memory does not pay." in found.verdict
+    tied = advice(*joint(-90.0, -90.1), holds_nothing=lambda model: model == "m0")["joint"]
+    assert "Among them `m0`, which holds no memory" in tied.verdict
+    costs = [made_up("state_bytes", name, "digits", value, interval=None) for name, value in (("m0", 4), ("m1", 400))]
+    small = advice(*costs, holds_nothing=lambda model: model == "m0")["state_bytes"]
+    assert "m0" not in small.verdict
+    assert "`m1`" in small.verdict
+
+
+def test_a_memory_that_grows_is_no_rival_of_one_that_does_not():
+    records = [
+        made_up("capacity_recall", model, "digits", value, length=length, floats=floats)
+        for model, value, sizes in (("keeps all", 0.0, {16: 100, 256: 1600}), ("fixed", 0.05, {16: 90, 256: 90}))
+        for length, floats in sizes.items()
+    ]
+    assert column(records, "capacity_recall").growing == {"keeps all"}
+    found = advice(*records)["capacity_recall"]
+    assert found.verdict.startswith("`fixed`")
+    assert "keeps all" not in "".join(found.details)
+    recall = [made_up("recall", name, "digits", value, note=write_note("recall", corruption="flip", level=0.1, reads=3))
+              for name, value in (("keeps all", 0.0), ("fixed", 0.5), ("other", 0.9))]  # fmt: skip
+    both = advice(*records, *recall)["recall"]
+    assert both.verdict.startswith("`keeps all` is ahead of all others on the one data set measured. But such a memory")
+    assert both.verdict.endswith("Of fixed size: `fixed` is ahead of all others on the one data set measured.")
+    assert both.details[1].startswith("of fixed size, digits (flip 0.1, 3 reads): `fixed`")
+
+
+def test_the_question_of_every_job_is_asked():
+    assert {job.question for job in JOBS} <= set(BY_NAME)
+    assert len({job.wish for job in JOBS}) == len(JOBS)
+    filled = advise([columns(whole(), "made-up digits")], nobody)
+    assert [one.job for one in filled] == list(JOBS)
+
+
+def test_the_page_in_markdown():
+    page = which_memory_page(whole(), nobody)
+    assert page.count("\n## ") == len(JOBS) + 1
+    assert "(1) this model has no likelihood" in page
+    tables = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(tables) == len(MODELS) * 6 * 2
+    assert "has not been run yet" in which_memory_page([], nobody)
+
+
+# -- curves ----------------------------------------------------------------------------------------
+
+
+def test_curves_go_along_one_setting_at_a_time():
+    found = {(f.along.question, f.along.setting, f.fixed): f for f in figures(whole(), "made-up digits")}
+    reads = found["recall", "reads", "salt and pepper 0.1"]
+    assert [point.x for point in reads.lines["vma"]] == [1, 3, 10]
+    assert set(reads.lines) == set(MODELS)
+    levels = found["recall", "level", "salt and pepper, 3 reads"]
+    assert [point.x for point in levels.lines["vma"]] == [0.1, 0.3]
+    assert [point.x for point in found["capacity_bound", "episode_length", ""].lines["vma"]] == [1, 16, 256]
+    sizes = found["resized_bound", "memory_floats", ""]
+    assert [point.x for point in sizes.lines["vma"]] == [500, 1000, 2000]
+    assert set(sizes.lines) == {"vma", "vbm-mixture"}
+    assert ("recall", "level", "half, 3 reads") not in found  # one level makes no curve
+
+
+def test_a_curve_holds_the_record():
+    asked = [(reads, write_note("recall", corruption="flip", level=0.2, reads=reads)) for reads in (2, 1)]
+    records = [made_up("recall", "a", "digits", 0.1 / reads, interval=0.01, note=note) for reads, note in asked]
+    (figure,) = figures(records, "digits")
+    assert [(p.x, p.y, p.interval) for p in figure.lines["a"]] == [(1, 0.1, 0.01), (2, 0.05, 0.01)]

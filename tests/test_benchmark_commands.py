@@ -1,0 +1,44 @@
+"""Real runs of mnemon bench memory."""
+
+import json
+import subprocess
+import sys
+
+from mnemon.evaluation.questions import BY_NAME, read_note
+from mnemon.registry import MODELS
+
+
+def run(*arguments, code=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "mnemon", "bench", "memory", *arguments], capture_output=True, text=True
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_the_plan_is_printed_with_its_cost(tmp_path):
+    text = run("--list", "--runs", str(tmp_path)).stdout
+    for kind in MODELS:
+        assert kind in text
+    assert "hours of one data-centre GPU" in " ".join(text.split())
+    cells = json.loads(run("--list", "--json", "--data", "glyphs", "--runs", str(tmp_path)).stdout)
+    assert {cell["state"] for cell in cells} == {"waiting"}
+    assert {cell["kind"] for cell in cells} >= set(MODELS)
+
+
+def test_a_quick_run_side_by_side_and_then_nothing_left_to_do(tmp_path):
+    options = ("--quick", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"))
+    both = (*options, "--model", "copy", "--model", "slots")
+    assert "2 done" in run(*both, "--workers", "2").stdout
+    records = json.loads((tmp_path / "out" / "memory_glyphs_quick.json").read_text())
+    for kind in ("copy", "slots"):
+        mine = [record for record in records if record["model"] == kind]
+        assert {read_note(record["note"]).question for record in mine} == set(BY_NAME)
+        assert not any(read_note(record["note"]).outcome == "failed" for record in mine)
+    # no time at all is enough for what is done, and for nothing else
+    waiting = json.loads(run(*both, "--model", "modern-hopfield", "--json", "--minutes", "0").stdout)
+    assert (waiting["complete"], waiting["done"], waiting["waiting"]) == (False, 2, 1)
+
+
+def test_a_model_that_is_not_there(tmp_path):
+    assert "did you mean 'vbm-mixture'" in run("--model", "vbm-mixtur", "--runs", str(tmp_path), code=2).stderr

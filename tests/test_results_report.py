@@ -1,0 +1,150 @@
+"""The HTML report from made-up records, and from the real ones of this repository."""
+
+import html.parser
+import json
+import re
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from mnemon import results_report, small_multiples
+from mnemon.cli import app
+from mnemon.evaluation.tables import read_results
+from mnemon.small_multiples import Axis, Point, panels, robust_range
+from tests.evaluation.made_up import MODELS, made_up, unanswered, whole
+from tests.test_examples import ROOT
+
+VOID = {"meta", "img", "br", "circle", "path", "use"}
+
+
+class Balanced(html.parser.HTMLParser):
+    """Every tag is closed, in order; names of anchors are counted."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.anchors, self.links = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        told = dict(attributes)
+        self.anchors += [told["id"]] if "id" in told else []
+        self.links += [told["href"]] if "href" in told else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        told = dict(attributes)
+        self.links += [told["href"]] if "href" in told else []
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def check(document):
+    parser = Balanced()
+    parser.feed(document)
+    assert not parser.open
+    assert len(set(parser.anchors)) == len(parser.anchors)
+    assert {link.removeprefix("#") for link in parser.links} <= set(parser.anchors)
+    assert not re.search(r"https?://|<script|<link|url\(", document)
+    assert not re.search(r"\bnan\b|\bNone\b", re.sub(r"base64,[^\"]+", "", document))
+    return document
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made-up")
+    (folder / "memory_digits.json").write_text(json.dumps(whole()))
+    for model in MODELS:
+        path = folder / "memory" / "made-up digits" / f"{model}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), 90).save(path)
+    out = folder / "out" / "report.html"
+    arguments = ["results", folder, "--out", folder / "docs" / "results.md", "--html", out]
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == 0, done.output
+    assert "Which memory for which job" in (folder / "docs" / "which_memory.md").read_text()
+    return out.read_text()
+
+
+def test_the_page_is_whole_and_needs_nothing_else(page):
+    check(page)
+    for words in ("Which memory for which job", "made-up digits", "made-up colours", "Capacity: how much fits in?"):
+        assert words in page
+    assert page.count('alt="Samples of ') == len(MODELS)
+    assert "prefers-color-scheme: dark" in page
+    assert "width=device-width" in page
+
+
+def test_reasons_stand_in_hover_and_in_text(page):
+    assert 'title="ebmm has no likelihood">n/a<sup' in page
+    assert "<li>this model has no likelihood</li>" in page
+
+
+def test_the_best_is_marked_and_ties_are_told_apart(tmp_path):
+    values = {"a": -90.0, "b": -95.0, "c": -80.0}
+    records = [made_up("joint", name, "digits", value) for name, value in values.items()]
+    page = check(results_report.render(records, tmp_path))
+    assert '<td class="best">-80.0 ± 0.1 ★' in page
+    assert "☆</td>" not in page.split("</style>")[1].replace(results_report.boards.LEGEND, "")
+    order = re.findall(r'<th scope="row">(\w)</th>', page)
+    assert order == ["c", "a", "b"]
+
+
+def test_text_of_records_is_escaped(tmp_path):
+    records = [made_up("joint", "<b>", "digits", -90.0), unanswered("joint", "other", "digits", 'a "<i>" in it')]
+    page = check(results_report.render(records, tmp_path))
+    assert "<b>" not in page
+    assert "<i>" not in page
+
+
+def test_papers_numbers_are_marked_as_theirs(tmp_path):
+    ours = made_up("joint", "a", "digits", -90.0, paper_value=-77.5, paper_protocol="other nets; a paper, table 9")
+    page = check(results_report.render([ours], tmp_path))
+    assert "-77.5 (theirs)</td>" in page
+    assert "other nets; a paper, table 9" in page
+    assert "-77.5" not in page.split('id="papers"')[0]  # never in a leaderboard
+
+
+def test_the_real_results():
+    records = read_results(ROOT / "results")
+    page = check(results_report.render(records, ROOT / "results"))
+    papers = [record for record in records if record["paper_value"] is not None]
+    assert page.count("(theirs)") == len(papers) > 50
+    assert "vbm-table2-categorical" in page
+
+
+def test_without_records(tmp_path):
+    assert "has not been run yet" in check(results_report.render([], tmp_path))
+
+
+# -- small multiples -------------------------------------------------------------------------------
+
+
+def test_axes_send_ends_to_ends():
+    axis = Axis(1, 1000, 40, 210, logarithmic=True)
+    assert [axis(value) for value in (1, 1000)] == [40, 210]
+    assert axis(10) == pytest.approx(40 + 170 / 3, abs=0.05)
+    assert Axis(2, 2, 0, 10)(2) == 5
+
+
+def test_a_panel_for_each_model_with_its_points():
+    lines = {"a": [Point(1, 0.5, 0.1), Point(2, 0.25)], "b": [Point(1, 0.75), Point(2, 1.0)]}
+    drawn = check(panels(lines, name="c"))
+    assert drawn.count('class="panel"') == 2
+    assert drawn.count("<circle") == 4
+    assert drawn.count('class="other"') == 2  # drawn once, used by every panel
+    assert drawn.count('href="#c"') == 2
+    assert "a: 1: 0.5; 2: 0.25" in drawn
+    left, right = small_multiples.LEFT, small_multiples.WIDTH - small_multiples.RIGHT
+    assert re.search(rf'class="own" d="M{left},[\d.]+ L{right},[\d.]+"', drawn)
+
+
+def test_one_model_far_off_does_not_flatten_the_others():
+    lines = {str(i): [Point(1, 1.0 + i), Point(2, 2.0 + i)] for i in range(8)} | {"off": [Point(1, 1e9), Point(2, 5.0)]}
+    low, high = robust_range(lines)
+    assert low <= 1
+    assert 9 < high < 1000
+    drawn = panels(lines, name="c")
+    assert "1e+09" in drawn  # it is told, if not drawn
+    assert drawn.count("beyond the axis") == 1
