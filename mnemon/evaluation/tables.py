@@ -62,7 +62,7 @@ def experiment_sections(records: Sequence[dict[str, Any]]) -> list[Section]:
 
 def bounds_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
-    for key, group in _grouped(records, "experiment", "data").items():
+    for key, group in _grouped(records, "experiment", "data", "memory_floats").items():
         bounds = {r["bound"]: r for r in group if r["metric"] == "bound" and _is_episode(r)}
         if "joint" not in bounds:
             continue
@@ -165,10 +165,20 @@ def contexts_section(records: Sequence[dict[str, Any]]) -> Section:
 
 
 def prior_section(records: Sequence[dict[str, Any]]) -> Section:
-    found = [r for r in records if r["bound"] == "prior"]
-    rows = [[*(r[key] for key in ("experiment", "model", "data", "num_samples")), _number(r, 2)] for r in found]
-    note = "Importance-weighted bound per image, nats, of test images with nothing written."
-    return Section("Without an episode", note, ["experiment", "model", "data", "samples", "bound"], rows)
+    address = {
+        (r["experiment"], r["data"], r["memory_floats"]): r
+        for r in records
+        if r["metric"] == "address_kl" and _is_episode(r)
+    }
+    rows = []
+    for r in (record for record in records if record["bound"] == "prior"):
+        told = address.get((r["experiment"], r["data"], r["memory_floats"]))
+        keys = ("experiment", "model", "data", "memory_floats", "updates", "num_samples")
+        rows.append([*(r[key] for key in keys), _number(r, 2), _number(told, 2)])
+    note = "Importance-weighted bound per image, nats, of test images with nothing written; of a learned memory also"
+    note += " the KL of the address."
+    heads = ["experiment", "model", "data", "memory floats", "updates", "samples", "bound", "KL of the address"]
+    return Section("Without an episode", note, heads, rows)
 
 
 def fewshot_section(records: Sequence[dict[str, Any]]) -> Section:

@@ -60,6 +60,7 @@ FEWSHOT = [
     record(metric="accuracy", value=0.611, interval=0.004, note="20-way 1-shot, 9 episodes; by pixels",
            model="pixel nearest neighbour"),
     record(metric="bound", bound="prior", value=-90.875, num_samples=5000, note="nothing written; 9 images"),
+    record(metric="address_kl", value=2.25),
 ]  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def test_fewshot_numbers_have_their_own_tables():
     assert [experiment, "cifar10", "vae", "address", "0.921 ± 0.004 (0.91)", ""] in rows
     assert [experiment, "cifar10", "vae", "likelihood", "0.855 ± 0.004", ""] in rows
     assert [experiment, "cifar10", "pixel nearest neighbour", "pixels", "", "0.611 ± 0.004"] in rows
-    assert [experiment, "vae", "cifar10", "5000", "-90.88 ± 0.50"] in rows
+    assert [experiment, "vae", "cifar10", "1", "10", "5000", "-90.88 ± 0.50", "2.25 ± 0.50"] in rows
     bounds = next(row for row in rows if "3400.0 ± 0.5" in row)
     assert "3401.5 ± 0.5" in bounds  # the conditional bound is still that of written frames
 
@@ -81,6 +82,13 @@ def test_fewshot_numbers_have_their_own_tables():
 def test_resized_memories_are_listed_by_data():
     resized = {"metric": "bound", "bound": "joint", "note": "resized to 100 clusters", "episode_length": 640}
     page = results_page([record(data=name, value=value, **resized) for name, value in (("a", -1.5), ("b", -2.5))])
+    assert "-1.5 ± 0.5" in page
+    assert "-2.5 ± 0.5" in page
+
+
+def test_memories_of_several_sizes_are_rows_of_their_own():
+    joint = {"metric": "bound", "bound": "joint"}
+    page = results_page([record(value=value, memory_floats=size, **joint) for value, size in ((-1.5, 64), (-2.5, 256))])
     assert "-1.5 ± 0.5" in page
     assert "-2.5 ± 0.5" in page
 
