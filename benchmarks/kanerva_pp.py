@@ -42,6 +42,7 @@ def run(rounds: int = 15) -> dict[str, Any]:
     models = {name: _model(name.split(",")[0], num_filters, options).to(device) for name, options in KINDS.items()}
     if device == "cuda":
         for model in models.values():
+            model.to(memory_format=torch.channels_last)
             model.use_graphs()
     calls = {name: lambda model=model: _step(model, x) for name, model in models.items()}
     for call in calls.values():

@@ -13,11 +13,6 @@ SMALLEST = 4
 """Maps are halved, or start, at sides of at most so many pixels."""
 
 
-def innermost_channels(net: nn.Module) -> None:
-    """Weights of convolutions with channels innermost: maps follow them, and GPUs convolve so without copies."""
-    net.to(memory_format=torch.channels_last)
-
-
 class EvoNormS0(nn.Module):
     """gain x sigmoid(v x) / std of the group + shift. Liu et al. (2020), table 2.
 
@@ -83,7 +78,6 @@ class EvoDecoder(nn.Module):
             channels = outputs
         self.body = nn.Sequential(*layers, EvoNormS0(channels))
         self.head = nn.Conv2d(channels, num_outputs, 1)
-        innermost_channels(self)
 
     def forward(self, z: Tensor) -> Tensor:
         height, width = self.image_size
@@ -111,7 +105,6 @@ class MapWriter(nn.Module):
             nn.Linear(width, widths[0] * start[0] * start[1]), nn.Unflatten(1, (widths[0], *start))
         )
         self.layers = nn.Sequential(*(upsampling(widths[i], widths[i + 1]) for i in range(depth)))
-        innermost_channels(self)
 
     def forward(self, pooled: Tensor) -> Tensor:
         height, width = self.size
@@ -137,7 +130,6 @@ class ReadEncoder(nn.Module):
             width, side = 2 * width, -(-side // 2)
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(width * side * side, 2 * code_dim)
-        innermost_channels(self)
 
     def forward(self, reads: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = self.head(self.body(reads).flatten(1)).chunk(2, dim=-1)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from mnemon.core.checks import check_item_shape, check_size
 from mnemon.nets.codec import BLOCK, Codec, find_likelihood
-from mnemon.nets.evonorm import EvoDecoder, innermost_channels
+from mnemon.nets.evonorm import EvoDecoder
 from mnemon.nets.spectral import GaussianDense
 
 Stem = Literal["small", "large"]
@@ -120,7 +120,6 @@ class TSMResNet(nn.Module):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
         self.standard = nn.BatchNorm1d(pooled, affine=False)
         self.projection = nn.Identity() if width is None else nn.Linear(pooled, width)
-        innermost_channels(self)
 
     def forward(self, x: Tensor) -> Tensor:
         return self._run(x[:, None], None)[:, 0]

@@ -103,6 +103,8 @@ class Trainer:
         self.replays_steps = graphs == "steps" and fabric.world_size == 1
         if graphs != "none" and not self.replays_steps:
             self.model.use_graphs()
+        if fabric.device.type == "cuda" and config.training.channels_innermost:
+            self.model.to(memory_format=torch.channels_last)
         self.step_module = fabric.setup_module(TrainingStep(self.model, config, data))
         self._begin_optimiser()
 

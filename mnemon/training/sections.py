@@ -246,6 +246,8 @@ class TrainingConfig:
     """Batches between checkpoints within an epoch; one is always written at an epoch's end."""
     validation_batches: int | None = None
     tensorboard: bool = False
+    channels_innermost: bool = True
+    """On a GPU, lay out maps with their channels innermost, as its convolutions take them. (CPUs are slower so.)"""
     graphs: Literal["none", "writes", "steps"] = "steps"
     """On a GPU, replay as CUDA graphs: nothing, the memory's sweeps, or forward and backward of the whole step. Several
     processes share their gradients during the backward pass, and replay sweeps at most."""
