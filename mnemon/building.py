@@ -185,7 +185,8 @@ def vae_tsm(config: ModelConfig) -> CodecModel:
 def kanerva_pp(config: ModelConfig) -> CodecModel:
     sizes: dict[str, Any] = {"num_filters": config.num_filters, **given(config, "hidden")}
     options = given(config, "num_reads", "map_shape", "read_size")
-    return KanervaPlusPlus(_tsm_codec(config), dense_readout=config.dense_readout, **sizes, **options)
+    forms: dict[str, Any] = {"dense_readout": config.dense_readout, "block_write": config.block_write}
+    return KanervaPlusPlus(_tsm_codec(config), **forms, **sizes, **options)
 
 
 def _energy_net(config: ModelConfig) -> EnergyNet:

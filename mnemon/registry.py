@@ -161,7 +161,7 @@ MODELS: dict[str, Entry] = {
         "Ramapuram et al., 2021 (Kanerva++)",
         "one map, computed from the episode, of which keys read windows",
         "A V W",
-        frozenset({"num_reads", "map_shape", "read_size", "hidden", "dense_readout"}),
+        frozenset({"num_reads", "map_shape", "read_size", "hidden", "dense_readout", "block_write"}),
         building.kanerva_pp,
     ),
     "dkm-tsm": Entry(

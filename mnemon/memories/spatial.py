@@ -9,6 +9,7 @@ K++, equation 5 and appendix A.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -54,11 +55,8 @@ def read_windows(state: SpatialState, windows: Tensor, read_size: int) -> Tensor
     inner = windows.shape[depth:-1]
     windows = windows.expand(*batch, *inner, KEY_DIM)
     memory = state.memory.expand(*batch, *state.memory.shape[-3:]).reshape(-1, *state.memory.shape[-3:])
-    scale, across, down = windows.unbind(-1)
-    zero = torch.zeros_like(scale)
-    affine = torch.stack((torch.stack((scale, zero, across), -1), torch.stack((zero, scale, down), -1)), -2)
     count = inner.numel()
-    flat = affine.reshape(-1, 2, 3)
+    flat = _affine(*windows.unbind(-1)).reshape(-1, 2, 3)
     grid = F.affine_grid(flat, [len(flat), 1, read_size, read_size], align_corners=False)
     # all windows of a map below each other in one tall grid: the map is not copied for each of them
     tall = grid.reshape(len(memory), count * read_size, read_size, 2)
@@ -70,6 +68,32 @@ def read_windows(state: SpatialState, windows: Tensor, read_size: int) -> Tensor
 def read_map(state: SpatialState, keys: Tensor, read_size: int) -> Tensor:
     """What keys read. Shapes: keys (*B, *N, 3) -> (*B, *N, channels, R, R)"""
     return read_windows(state, windows_of(keys), read_size)
+
+
+def write_windows(blocks: Tensor, windows: Tensor, size: Sequence[int]) -> SpatialState:
+    """A map that is the sum of blocks, each laid into its window: reading the window gives the block back, with what
+    others laid over it.
+
+        M at p = sum_n block_n at (p - place_n) / scale_n
+
+    Scales are not 0. Shapes: blocks (*B, N, channels, R, R), windows (*B, N, 3), size (height, width)
+    """
+    if windows.shape[-1] != KEY_DIM or windows.shape[:-1] != blocks.shape[:-3]:
+        raise ValueError(
+            f"write_windows: expected a window (scale, two places) for each block, got blocks {tuple(blocks.shape)} "
+            f"and windows {tuple(windows.shape)}"
+        )
+    scale, across, down = windows.unbind(-1)
+    affine = _affine(1 / scale, -across / scale, -down / scale).reshape(-1, 2, 3)
+    grid = F.affine_grid(affine, [len(affine), 1, *size], align_corners=False)
+    laid = F.grid_sample(blocks.reshape(-1, *blocks.shape[-3:]), grid.to(blocks.dtype), align_corners=False)
+    return SpatialState(laid.reshape(*blocks.shape[:-2], *size).sum(-4))
+
+
+def _affine(scale: Tensor, across: Tensor, down: Tensor) -> Tensor:
+    """Shapes: (...) each -> (..., 2, 3)"""
+    zero = torch.zeros_like(scale)
+    return torch.stack((torch.stack((scale, zero, across), -1), torch.stack((zero, scale, down), -1)), -2)
 
 
 def corner_keys(like: Tensor) -> Tensor:

@@ -129,6 +129,8 @@ class ModelConfig:
     """Pixels on a side of what is read of it at once."""
     dense_readout: bool = False
     """Kanerva++ without block memory: the prior of codes sees the whole map and the keys through dense layers."""
+    block_write: bool = False
+    """Kanerva++ whose frames write where they read."""
     input_var: float | None = None
     """Variance of the noise on codes that a pseudo-inverse memory is written with in training."""
     inverse_steps: int | None = None

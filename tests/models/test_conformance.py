@@ -126,6 +126,7 @@ MODELS = {
     "matching_mlp": lambda: matching("mlp", similarity="inner", num_matching_steps=1),
     "kanerva_pp": spatial,
     "kanerva_pp_dense": lambda: spatial(dense_readout=True),
+    "kanerva_pp_blocks": lambda: spatial(block_write=True),
     "kanerva_tsm": shifted_kanerva,
     "pseudo_inverse": pseudo_inverse,
     "vae_pyramid": lambda: VAE(codec(architecture="pyramid")),
@@ -160,7 +161,7 @@ RECALL_MODELS = {
 MATCHING = ("matching", "matching_mlp")
 SLOTS = ("addressing", "addressing_mlp", "soft_attention", *MATCHING)
 VAES = ("vae", "vae_pyramid", "vae_mlp", "vae_residual")
-SPATIAL = ("kanerva_pp", "kanerva_pp_dense")
+SPATIAL = ("kanerva_pp", "kanerva_pp_dense", "kanerva_pp_blocks")
 COMPUTED = (*SPATIAL, "pseudo_inverse")  # memories without a posterior
 CONTEXTS = ("statistician", *(name for name in MODELS if name.startswith(("statistician_", "context_aware"))))
 ORDERED = {
