@@ -1,18 +1,17 @@
 """Real runs of mnemon bench memory."""
 
 import json
-import subprocess
-import sys
 
+from typer.testing import CliRunner
+
+from mnemon.cli import app
 from mnemon.evaluation.questions import BY_NAME, read_note
 from mnemon.registry import MODELS
 
 
 def run(*arguments, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "mnemon", "bench", "memory", *arguments], capture_output=True, text=True
-    )
-    assert done.returncode == code, done.stderr
+    done = CliRunner().invoke(app, ["bench", "memory", *arguments])
+    assert done.exit_code == code, done.output
     return done
 
 

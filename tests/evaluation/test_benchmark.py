@@ -358,3 +358,16 @@ def test_updates_are_those_of_the_protocol(place):
     assert len(images) == 240
     assert [stage.epochs for stage in config.stages] == [1, 1]
     assert len(data.epoch(0, 0)) == 27
+
+
+def test_what_does_not_apply_to_one_length_stands_beside_what_was_measured_at_others():
+    common = {"experiment": EXPERIMENT, "model": "context-aware", "metric": "accuracy", "num_seeds": 1}
+    short = empty_note("fewshot", "does not apply", "one frame is too short")
+    records = [
+        result(**common, seed=seed, episode_length=length, value=value, note=note, command="c")
+        for seed in (0, 1)
+        for length, value, note in ((5, None, short), (25, 0.5 + seed, write_note("fewshot", ways=5, shots=5)))
+    ]
+    one, five = summarise(records)
+    assert (one["episode_length"], one["value"], one["note"]) == (5, None, short)
+    assert (five["episode_length"], five["value"], five["num_seeds"]) == (25, 1.0, 2)

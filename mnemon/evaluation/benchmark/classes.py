@@ -74,7 +74,7 @@ def fewshot(subject: Subject, asked: set[str]) -> Records:
     for ways, shots in sizes.fewshot:
         if fitting(test.data, (ways,), (shots,)) != ((ways,), (shots,)):
             continue
-        if (short := subject.too_short("fewshot", shots)) is not None:
+        if (short := subject.too_short("fewshot", shots, ways)) is not None:
             yield short
             continue
         found = fewshot_accuracy(score, test, ways=ways, shots=shots, num_episodes=sizes.fewshot_episodes)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,16 @@ FRAMES_AT_ONCE = 1024
 """Frames of all episodes of a batch."""
 READS = 3
 """Reads that a recall is measured after where the number of reads is not the question."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where recall and bound are measured: images, length of an episode, and what note and record say of it."""
+
+    test: TestSet
+    length: int
+    told: Mapping[str, Any]
+    sizes: Mapping[str, Any]
 
 
 def bounds(subject: Subject, asked: set[str]) -> Records:
@@ -71,29 +81,28 @@ def capacity(subject: Subject, asked: set[str]) -> Records:
     for length in subject.sizes.lengths:
         if length > len(subject.tests.every.data):
             continue
-        if subject.too_short("capacity_recall", length):
+        short = [subject.too_short(question, length) for question in sorted(asked)]
+        if any(short):
+            yield from filter(None, short)
             continue
-        test = subject.tests.at_least(length)
-        sizes: dict[str, Any] = {"episode_length": length, "memory_floats": subject.floats(length)}
+        sizes = {"episode_length": length, "memory_floats": subject.floats(length)}
+        at = Setting(subject.tests.at_least(length), length, {}, sizes)
         if "capacity_recall" in asked:
-            yield _recall(subject, "capacity_recall", test, length, {}, **sizes)
+            yield _recall(subject, "capacity_recall", at)
         if "capacity_bound" in asked:
-            yield from _bounds(subject, "capacity_bound", test, length, {}, **sizes)
+            yield from _bounds(subject, "capacity_bound", at)
 
 
 def resized(subject: Subject, asked: set[str]) -> Records:
     """Recall and bound against the size of the memory: clusters, slots, or stored items."""
-    length, test = subject.length, subject.tests.some
-    for size, model, write in _other_sizes(subject):
+    for size, model, written in _other_sizes(subject):
         other = replace(subject, model=model)
-        options = {} if write is None else {"mask": write}
-        floats = other.floats(mask=None if write is None else write[:1])
-        sizes: dict[str, Any] = {"memory_floats": floats}
+        floats = other.floats(mask=None if written is None else written[:1])
+        at = Setting(subject.tests.some, subject.length, {"size": size}, {"memory_floats": floats})
         if "resized_recall" in asked:
-            yield _recall(other, "resized_recall", test, length, {"size": size}, write=options, **sizes)
+            yield _recall(other, "resized_recall", at, **({} if written is None else {"mask": written}))
         if "resized_bound" in asked:
-            terms = {} if write is None else {"write_mask": write}
-            yield from _bounds(other, "resized_bound", test, length, {"size": size}, write=terms, **sizes)
+            yield from _bounds(other, "resized_bound", at, **({} if written is None else {"write_mask": written}))
 
 
 def _other_sizes(subject: Subject) -> Iterator[tuple[str, MemoryModel, torch.Tensor | None]]:
@@ -146,32 +155,16 @@ def _recall_errors(
     return found.reads
 
 
-def _recall(
-    subject: Subject,
-    question: str,
-    test: TestSet,
-    length: int,
-    settings: dict[str, Any],
-    write: dict[str, Any] | None = None,
-    **sizes: Any,
-) -> dict[str, Any]:
+def _recall(subject: Subject, question: str, at: Setting, **write: Any) -> dict[str, Any]:
     name, levels = next(iter(subject.sizes.corruptions.items()))
-    found = _recall_errors(subject, test, length, name, levels[0], READS, **(write or {}))
-    settings = {**settings, "corruption": name, "level": levels[0], "reads": READS}
-    return subject.record(question, found[-1], settings, **sizes)
+    found = _recall_errors(subject, at.test, at.length, name, levels[0], READS, **write)
+    settings = {**at.told, "corruption": name, "level": levels[0], "reads": READS}
+    return subject.record(question, found[-1], settings, **at.sizes)
 
 
-def _bounds(
-    subject: Subject,
-    question: str,
-    test: TestSet,
-    length: int,
-    settings: dict[str, Any],
-    write: dict[str, Any] | None = None,
-    **sizes: Any,
-) -> Records:
+def _bounds(subject: Subject, question: str, at: Setting, **write: Any) -> Records:
     """Conditional, and joint where there is one."""
-    found = episode_bounds(subject.model, test, episode_length=length, batch_size=_batch(length), **(write or {}))
+    found = episode_bounds(subject.model, at.test, episode_length=at.length, batch_size=_batch(at.length), **write)
     for kind in ("conditional", "joint"):
         if kind in found:
-            yield subject.record(question, found[kind], settings, bound=kind, num_samples=1, **sizes)
+            yield subject.record(question, found[kind], at.told, bound=kind, num_samples=1, **at.sizes)

@@ -28,10 +28,10 @@ def draw_cell(subject: Subject, path: Path) -> None:
     state = model.write(x, generator=stream(0, PICTURES, 1, device=device))
     shown = x[:SHOWN]
     rows = {"written": shown}
-    for told, (name, level) in {"noisy": NOISE, "erased": ERASED}.items():
+    for told, then, (name, level) in (("noisy", "read", NOISE), ("erased", "filled", ERASED)):
         cue, observed = corrupt(name, shown, level, stream(0, PICTURES, 2, device=device))
         rows[told] = cue
-        rows[f"{told}, read"] = successive_reads(model, state, cue, observed, READS)[-1]
+        rows[then] = successive_reads(model, state, cue, observed, READS)[-1]
     rows["samples"] = model.sample(state, SHOWN, generator=stream(0, PICTURES, 3, device=device))
     path.parent.mkdir(parents=True, exist_ok=True)
     plots.save_rows(rows, path)

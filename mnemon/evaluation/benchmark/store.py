@@ -109,16 +109,16 @@ def summarise(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     Where some seeds have a number and others failed, those with a number count.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    measured = set()
     for record in records:
-        if _outcome(record) == "measured":
-            key = tuple(record[name] for name in ("model", "metric", "bound", "scored", "episode_length", "note"))
-        else:
-            key = (record["model"], read_note(record["note"]).question)
+        note = read_note(record["note"])
+        about = (record["model"], note.question)
+        names = ("metric", "bound", "scored", "episode_length", *(("note",) if note.outcome == "measured" else ()))
+        key = (*about, note.outcome, *(record[name] for name in names))
         groups.setdefault(key, []).append(record)
-    measured = {
-        (group[0]["model"], read_note(group[0]["note"]).question) for key, group in groups.items() if len(key) > 2
-    }
-    return [_mean(group) for key, group in groups.items() if len(key) > 2 or key not in measured]
+        if note.outcome == "measured":
+            measured.add(about)
+    return [_mean(group) for key, group in groups.items() if key[2] != "failed" or key[:2] not in measured]
 
 
 def _mean(group: list[dict[str, Any]]) -> dict[str, Any]:

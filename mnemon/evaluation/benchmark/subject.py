@@ -91,12 +91,12 @@ class Subject:
             lacking.add("gpu")
         return frozenset(lacking)
 
-    def too_short(self, question: str, length: int) -> dict[str, Any] | None:
-        """A record that says so where an episode has too few frames for the model."""
+    def too_short(self, question: str, length: int, memories: int = 1) -> dict[str, Any] | None:
+        """A record that says so where a memory of so many frames, one of some, is too short for the model."""
         if length > 1 or not isinstance(self.model, ContextAwareLearner):
             return None
         reason = f"{self.kind} cannot tell which context is constant in an episode of one frame"
-        return empty_record(question, "does not apply", reason, self.common, length)
+        return empty_record(question, "does not apply", reason, self.common, length * memories)
 
     def record(
         self, question: str, estimate: Estimate, settings: Mapping[str, Any] | None = None, **more: Any
