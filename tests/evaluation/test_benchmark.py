@@ -133,10 +133,15 @@ def test_names_that_are_not_there():
         plan(Protocol.load(), data=("omniglott",))
     with pytest.raises(ValueError, match="did you mean 'vbm-tree'"):
         plan(Protocol.load(), kinds=("vbm-trees",))
+
+
+def test_a_model_without_a_table_takes_part_with_the_settings_of_all():
     tables = copy.deepcopy(dict(Protocol.load().tables))
-    del tables["models"]["gmn"]
-    with pytest.raises(ValueError, match=r"every model of the registry, got none for \['gmn'\]"):
-        Protocol.of("memory", tables)
+    del tables["models"]["vae"]
+    protocol = Protocol.of("memory", tables)
+    assert "vae" in {cell.kind for cell in plan(protocol)}
+    assert protocol.config("glyphs", "vae", seed=0, batches=100).model.kind == "vae"
+    assert protocol.differs("vae") == "nothing"
 
 
 @pytest.mark.parametrize("quick", [False, True])

@@ -30,6 +30,10 @@ OWN = (*SECTIONS, "stages", "growth", "on", "step_ms", "differs")
 """What a model's table may hold."""
 
 
+PLAIN: Mapping[str, Any] = {"differs": "nothing", "step_ms": 10.0}
+"""Of a model without a table of its own: the settings that all have, and a guess at the time of a step."""
+
+
 @dataclass(frozen=True)
 class Sizes:
     """How much is asked: see the comments in memory.toml."""
@@ -66,16 +70,14 @@ class Protocol:
 
     @classmethod
     def of(cls, name: str, tables: Mapping[str, Any]) -> Protocol:
-        missing = [kind for kind in MODELS if kind not in tables["models"]]
-        if missing:
-            raise ValueError(f"{name}: expected a table for every model of the registry, got none for {missing}")
-        for kind, table in tables["models"].items():
+        models = {kind: PLAIN for kind in MODELS} | dict(tables["models"])
+        for kind, table in models.items():
             if kind not in MODELS:
                 raise ValueError(f"{name}: models.{kind}: no such model{nearest(kind, MODELS)}")
             for key in table:
                 if key not in OWN:
                     raise ValueError(f"{name}: models.{kind}.{key}: unknown{nearest(key, OWN)}")
-        return cls(name, tables)
+        return cls(name, {**tables, "models": models})
 
     @property
     def sets(self) -> tuple[str, ...]:
