@@ -70,7 +70,7 @@ class Protocol:
 
     @classmethod
     def of(cls, name: str, tables: Mapping[str, Any]) -> Protocol:
-        models = {kind: PLAIN for kind in MODELS} | dict(tables["models"])
+        models = dict.fromkeys(MODELS, PLAIN) | dict(tables["models"])
         for kind, table in models.items():
             if kind not in MODELS:
                 raise ValueError(f"{name}: models.{kind}: no such model{nearest(kind, MODELS)}")
