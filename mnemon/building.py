@@ -84,7 +84,7 @@ def full_statistician(config: ModelConfig) -> CodecModel:
     code_dim = sizes["num_layers"] * sizes["layer_dim"] + sizes["context_dim"]
     width = {} if config.architecture == "residual" else {"encoding_dim": config.hidden or RESIDUAL_WIDTH}
     codec = codec_of(dataclasses.replace(config, code_dim=code_dim), head=False, **width)
-    return FullStatistician(codec, **sizes, **given(config, "hidden", "pooling"))
+    return FullStatistician(codec, **sizes, **given(config, "hidden", "pooling", "count_items"))
 
 
 def context_aware(config: ModelConfig) -> CodecModel:

@@ -16,8 +16,9 @@ from mnemon.core.protocol import Bound, Terms
 
 Baseline = Literal["arithmetic", "geometric"]
 EstimatorKind = Literal[
-    "terms", "importance", "vimco", "vimco_geometric", "gumbel", "enumerate", "posterior", "balanced", "concrete"
-]
+    "terms", "importance", "vimco", "vimco_geometric", "gumbel",
+    "enumerate", "posterior", "balanced", "held", "concrete",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,16 @@ class Estimator:
                  "gumbel": the mean of `num_samples` draws, discrete latents relaxed in the backward pass only.
                  "enumerate": every value of a discrete latent of the episode, weighted by what a net says; "posterior":
                  weighted by the bound under each value, which the net is taught; "balanced": likewise, but every value
-                 equally often in a batch. "concrete": that latent relaxed
+                 equally often in a batch; "held": weighted by the net, which learns nothing. "concrete": that latent
+                 relaxed
     temperature  of the relaxation
+    codes        False: the codes of a model that also has contexts are 0 and cost nothing
     """
 
     kind: EstimatorKind = "terms"
     num_samples: int = 1
     temperature: float = 1.0
+    codes: bool = True
 
     def __post_init__(self) -> None:
         check_size("num_samples", self.num_samples)

@@ -113,7 +113,7 @@ MODELS: dict[str, Entry] = {
         "Edwards and Storkey, 2017; Durkan, 2017, 5.1.2",
         "a Gaussian context vector of size D",
         "2 D + P + 1",
-        frozenset({*building.FULL_SIZES, "hidden", "pooling"}),
+        frozenset({*building.FULL_SIZES, "hidden", "pooling", "count_items"}),
         building.full_statistician,
     ),
     "context-aware": Entry(

@@ -8,7 +8,7 @@ from mnemon.evaluation import judge
 from tests.test_commands import refused, run
 
 TINY = ("--set", "stages.0.epochs=1", "--accelerator", "cpu", "--quiet")
-ONE_EACH = ("--set", "stages.1.epochs=1")
+ONE_EACH = tuple(x for at in (1, 2, 3) for x in ("--set", f"stages.{at}.epochs=1"))
 
 
 def values(records, metric):
@@ -47,7 +47,16 @@ def test_what_the_parts_refuse(learner):
 
 
 def test_a_told_learner_needs_episodes_that_tell(tmp_path):
-    told = ("--set", "model.supervised=true", "--set", "objective.estimator=none", "--set", "data.episodes=iid")
+    told = (
+        "--set",
+        "model.supervised=true",
+        "--set",
+        "objective.estimator=none",
+        "--set",
+        "data.episodes=iid",
+        "--set",
+        "stages.2.estimator=none",
+    )
     assert "data.episodes=factors" in refused("train", "digits-context-aware", "--out", tmp_path / "run", *TINY, *told)
     one = ("--set", "model.num_contexts=1")
     assert "with one context there is nothing" in refused(

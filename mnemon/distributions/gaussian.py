@@ -44,6 +44,18 @@ class DiagonalGaussian(State):
         gap = ((self.mean - other.mean) / other.std).square()
         return 0.5 * (ratio + gap - 1 - ratio.log()).sum(-1)
 
+    def log_overlap(self, other: DiagonalGaussian) -> Tensor:
+        """log int self(c) other(c) / N(c; 0, I) dc: how much likelier two data sets are with one c between them than
+        with one each, if these are the posteriors of c under N(0, I). Deviations count as at most 1, as they then are.
+
+        Shapes: -> (*B)
+        """
+        first, second = (g.std.square().reciprocal().clamp(min=1.0) for g in (self, other))
+        together = first + second - 1
+        pointed = first * self.mean + second * other.mean
+        gain = pointed.square() / together - first * self.mean.square() - second * other.mean.square()
+        return 0.5 * (first.log() + second.log() - together.log() + gain).sum(-1)
+
     def entropy(self) -> Tensor:
         """Shapes: -> (*B)"""
         return (0.5 * (1 + LOG_2PI) + self.std.log()).expand(self.mean.shape).sum(-1)

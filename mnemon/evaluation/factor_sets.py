@@ -122,7 +122,10 @@ class FactorStudy:
 
 
 def factor_sets(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
-    """Pseudo-accuracy of a; the judge's own accuracy; generated sets of every pattern; synthesis of two sets."""
+    """Pseudo-accuracy of a; the judge's own accuracy; generated sets of every pattern; synthesis of two sets.
+
+    Real test sets are judged like generated ones: where the judge errs, they are not constant either.
+    """
     study = FactorStudy.of(evaluation.with_options("factors"))
     record, names = study.evaluation.record, evaluation.test.data.factor_names
     with torch.no_grad():
@@ -133,6 +136,7 @@ def factor_sets(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     with torch.no_grad():
         for pattern in itertools.product((False, True), repeat=len(names)):
             yield from _sampled(study, pattern)
+        yield from _real(study)
         yield from _conditional(study)
         yield from _synthesis(study)
 
@@ -161,6 +165,13 @@ def _sampled(study: FactorStudy, pattern: tuple[bool, ...]) -> Iterable[dict[str
     kind = "from the prior" if seen else "from the prior, a pattern never trained on"
     drawn = model.sample_sets(model.prior_state((number,)), ITEMS, constant=chosen, generator=study.generator(2))
     yield from _verdicts(study, study.judge.values(drawn), factors, kind)
+
+
+def _real(study: FactorStudy) -> Iterable[dict[str, Any]]:
+    """Test sets themselves: what a perfect model could reach before this judge."""
+    sets = list(study.real_sets())
+    found = torch.cat([study.judge.values(some.x) for some in sets])
+    yield from _verdicts(study, found, torch.cat([some.constant for some in sets]), "real sets")
 
 
 def _conditional(study: FactorStudy) -> Iterable[dict[str, Any]]:

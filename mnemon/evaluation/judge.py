@@ -16,6 +16,8 @@ from mnemon.data.preprocess import Preprocessing
 
 JUDGE = 22
 """The random stream of this file."""
+PASSES, LEAST_STEPS = 8, 1000
+"""How often a judge in training sees each image, and how many steps it takes at least."""
 
 
 class FactorJudge(nn.Module):
@@ -51,11 +53,17 @@ def train_judge(
     preprocessing: Preprocessing,
     *,
     device: torch.device | str = "cpu",
-    num_steps: int = 1000,
+    num_steps: int | None = None,
     batch_size: int = 128,
     seed: int = 0,
 ) -> FactorJudge:
-    """Trained on real images by Adam, its rate falling to 0; the caller's random numbers are left as they were."""
+    """Trained on real images by Adam, its rate falling to 0; the caller's random numbers are left as they were.
+
+    num_steps: by default several passes over the images. Ten items of a set are judged alike only as often as the
+    tenth power of the judge's accuracy says, so one pass (98% of black and white digits) is not enough.
+    """
+    if num_steps is None:
+        num_steps = max(LEAST_STEPS, PASSES * len(data) // batch_size)
     check_size("num_steps", num_steps)
     factors = check_factors(data, "train_judge").to(device)
     num_values = tuple(int(column.max()) + 1 for column in factors.T)

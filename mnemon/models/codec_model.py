@@ -39,6 +39,8 @@ class CodecModel(MemoryModel):
     codec: ImageCodec
     estimators: ClassVar[tuple[str, ...]] = ("terms",)
     """Kinds of `Estimator` that it can be trained with, its own choice first."""
+    trains_without_codes: ClassVar[bool] = False
+    """Whether other latents can say what codes say, so that a stage of training may leave these out."""
 
     def __init__(self, codec: ImageCodec) -> None:
         super().__init__()
@@ -146,6 +148,11 @@ class CodecModel(MemoryModel):
         if estimator.kind not in self.estimators:
             raise ValueError(
                 f"estimator: {type(self).__name__} is trained with {' or '.join(self.estimators)}, got {estimator.kind}"
+            )
+        if not (estimator.codes or self.trains_without_codes):
+            raise ValueError(
+                f"estimator: {type(self).__name__} says everything by its codes; leave stages.codes as it is, or train "
+                "a context-aware learner"
             )
 
     def recall_log_prob(self, state: Any, cue: Tensor, x: Tensor, generator: torch.Generator | None = None) -> Tensor:

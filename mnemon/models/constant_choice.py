@@ -9,6 +9,8 @@ posterior  summed out with q(a | X) proportional to exp(bound under a), where th
            those of the bound that is reported in evaluation, which uses the net.
 balanced   likewise, and every pattern equally often in the batch, as p(a) has it; without this, contexts may settle so
            that one is never constant.
+held       summed out with the net's q(a | X), which learns nothing: what an earlier stage found out about a stays
+           while contexts change that would no longer say it.
 gumbel     hard draws, so the discrete bound; only their gradient is that of the relaxed draw.
 concrete   soft draws and the ratio of Concrete densities, which concerns the relaxed model alone.
 
@@ -29,11 +31,13 @@ from mnemon.objectives import Estimator
 
 BY_BOUND = ("posterior", "balanced")
 """Kinds of estimators that take q(a | X) from the bound."""
+SUMMED = ("enumerate", "held", *BY_BOUND)
+"""Kinds of estimators that sum a out."""
 
 
 def used_estimator(estimator: Estimator | None, training: bool) -> Estimator:
     """The estimator that counts: without one a is summed out, and outside training q(a | X) is the net's."""
-    if estimator is None or (estimator.kind in BY_BOUND and not training):
+    if estimator is None or (estimator.kind in SUMMED and not training):
         return Estimator("enumerate")
     return estimator
 

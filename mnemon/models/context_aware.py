@@ -36,6 +36,7 @@ from mnemon.nets.sets import PoolingKind, make_pooling
 from mnemon.objectives import Estimator, Request, Surrogate
 
 CHOICE_WIDTH = 128
+OWN_ESTIMATORS = ("posterior", "balanced", "held", "enumerate", "gumbel", "concrete")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +64,11 @@ class ContextAwareLearner(CodeModel):
     contexts      how contexts are inferred: see `mnemon.nets.contexts`
     constant      "one": exactly one context is constant; "any": any of them, also none or all
     supervised    training is told a; q(a | X) is then not learned, and where a is not given it is what the bound says
-    pooling       of the net of q(a | X)
+    pooling       of the net of q(a | X), which sees the images themselves: encodings change with what contexts hold,
+                  and what was found out about a would change with them
     """
+
+    trains_without_codes = True
 
     def __init__(
         self,
@@ -90,13 +94,13 @@ class ContextAwareLearner(CodeModel):
                 f"{num_contexts} x {context_dim} for the contexts and the rest for z, got code_dim {codec.code_dim}"
             )
         self.num_contexts, self.context_dim, self.supervised = num_contexts, context_dim, supervised
-        self.estimators = ("enumerate",) if supervised else ("posterior", "balanced", "enumerate", "gumbel", "concrete")  # type: ignore[misc]
+        self.estimators = ("enumerate",) if supervised else OWN_ESTIMATORS  # type: ignore[misc]
         self.contexts = contexts
         self.patterns: Tensor
         self.register_buffer("patterns", constant_patterns(num_contexts, constant).float(), persistent=False)
         self.pooled_dims = [contexts.pooled_dim]
         if not supervised:
-            self.choice_before = ResidualMLP(codec.encoding_dim, CHOICE_WIDTH, hidden=CHOICE_WIDTH)
+            self.choice_before = ResidualMLP(math.prod(codec.image_shape), CHOICE_WIDTH, hidden=CHOICE_WIDTH)
             self.choice_pooling = make_pooling(pooling, CHOICE_WIDTH)
             self.choice_after = ResidualMLP(CHOICE_WIDTH, len(self.patterns))
             self.pooled_dims.append(CHOICE_WIDTH)
@@ -147,11 +151,12 @@ class ContextAwareLearner(CodeModel):
         constant: Tensor | None,
     ) -> ContextsState:
         parts, counts = [], None
-        nets: list[tuple[Any, Any]] = [(self.contexts.statistic, self.contexts.pooling)]
+        nets: list[tuple[Any, Any, Tensor]] = [(self.contexts.statistic, self.contexts.pooling, encodings)]
         if not self.supervised:
-            nets.append((self.choice_before, self.choice_pooling))
-        for (net, pooling), size in zip(nets, self.pooled_dims, strict=True):
-            frames = Frames.gather(where, full_precision(net(encodings)), size, mask, weights)
+            pixels = x.flatten(-len(self.codec.image_shape))
+            nets.append((self.choice_before, self.choice_pooling, pixels))
+        for (net, pooling, seen), size in zip(nets, self.pooled_dims, strict=True):
+            frames = Frames.gather(where, full_precision(net(seen)), size, mask, weights)
             parts.append(full_precision(pooling(frames.mean, frames.counts)))
             counts, count = frames.counts, frames.total
         pooled = torch.cat(parts, -1)
@@ -194,7 +199,8 @@ class ContextAwareLearner(CodeModel):
     ) -> tuple[Terms, ContextsState]:
         """The parts of the bound with a summed out or drawn, as the estimator says: see `constant_choice`.
 
-        Without an estimator a is summed out. With a given, choice_kl is 0.
+        Without an estimator a is summed out. With a given, choice_kl is 0. An estimator without codes is for training
+        alone: in evaluation there always are codes.
         """
         self.codec.check("terms", x)
         self._check_items("terms", x, constant)
@@ -214,19 +220,21 @@ class ContextAwareLearner(CodeModel):
         estimator: Estimator | None = None,
         kl_weight: float | Tensor = 1.0,
     ) -> tuple[Terms, ContextsState]:
+        codes = estimator is None or estimator.codes or not self.training
         estimator = constant_choice.used_estimator(estimator if constant is None else None, self.training)
         by_bound = estimator.kind in constant_choice.BY_BOUND
-        summed = constant is None and (by_bound or estimator.kind == "enumerate")
+        summed = constant is None and estimator.kind in constant_choice.SUMMED
         encodings = self.codec.encodings(x)
         state = self._contexts_of("terms", x, encodings, None, self._subset(mask, write_mask), None, constant)
-        log_q, choice_kl = state.log_choice, uniform_kl(state.log_choice)
+        log_q = state.log_choice.detach() if estimator.kind == "held" else state.log_choice
+        choice_kl = uniform_kl(log_q)
         if constant is not None:
             chosen, choice_kl = constant.to(state.mean.dtype), torch.zeros_like(choice_kl)
         elif summed:
             chosen = constant_choice.every_pattern(self.patterns, state.batch_shape)
         else:
             chosen, choice_kl = constant_choice.relaxed_pattern(log_q, self.patterns, estimator, generator)
-        found = infer_latents(self.contexts, encodings, state.constant, chosen, generator)
+        found = infer_latents(self.contexts, encodings, state.constant, chosen, generator, codes=codes)
         parts = [self.codec.log_prob(found.code, x), found.code_kl, found.varying_kl, found.constant_kl]
         counts = None if mask is None else mask.to(parts[0].dtype)
         if by_bound:

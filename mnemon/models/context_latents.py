@@ -34,12 +34,14 @@ def infer_latents(
     generator: torch.Generator | None,
     *,
     at_mean: bool = False,
+    codes: bool = True,
 ) -> Latents:
     """Contexts and codes of items under given patterns, which all use the same noise.
 
+    codes: without them z is 0 and costs nothing, and its nets have gradients of 0.
     Shapes: encodings (*B, T, width), q (*B, K, D), chosen (..., *B, K) with values in [0, 1]
     """
-    scale = 0.0 if at_mean else 1.0
+    scale, used = 0.0 if at_mean else 1.0, 1.0 if codes else 0.0
     chosen = chosen.to(q.mean.dtype)
     fixed = q.mean + scale * q.std * _noise(q.mean, q.mean.shape, generator)
     shared = chosen[..., None] * fixed
@@ -52,8 +54,8 @@ def infer_latents(
     z = q_z.mean + scale * q_z.std * _noise(q.mean, (*encodings.shape[:-1], nets.code_dim), generator)  # type: ignore[arg-type]
     ratio = (free * _log_ratios(varying, p_v, q_v)).sum(-1) + _log_ratios(z, p_z, q_z)
     return Latents(
-        code=torch.cat((c.flatten(-2), z.expand(*c.shape[:-2], -1)), -1),
-        code_kl=q_z.kl(p_z).expand(c.shape[:-2]),
+        code=torch.cat((c.flatten(-2), used * z.expand(*c.shape[:-2], -1)), -1),
+        code_kl=used * q_z.kl(p_z).expand(c.shape[:-2]),
         varying_kl=(free * q_v.kl(p_v)).sum(-1),
         constant_kl=(chosen * q.kl(standard_like(q))).sum(-1),
         log_ratio=ratio,

@@ -9,6 +9,7 @@ The context reaches every layer and the item directly, so that no layer has to c
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,8 @@ class FullStatistician(Statistician):
     num_layers   stochastic layers L
     hidden       width of the nets and of what is pooled
     pooling      how items become one vector: see `mnemon.nets.sets`
+    count_items  the context's net is also given the logarithm of their number, so that it can be the surer the more
+                 there were; a mean alone does not tell
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class FullStatistician(Statistician):
         num_layers: int = 2,
         hidden: int = RESIDUAL_WIDTH,
         pooling: PoolingKind = "mean",
+        count_items: bool = False,
     ) -> None:
         super().__init__(codec, context_dim, hidden)
         for name, size in (("layer_dim", layer_dim), ("num_layers", num_layers)):
@@ -56,10 +60,16 @@ class FullStatistician(Statistician):
         self.layer_dim, self.num_layers = layer_dim, num_layers
         self.statistic = ResidualMLP(width, hidden, hidden=hidden)
         self.pooling = make_pooling(pooling, hidden)
-        self.context = ResidualMLP(hidden, 2 * context_dim, hidden=hidden)
+        self.count_items = count_items
+        self.context = ResidualMLP(hidden + count_items, 2 * context_dim, hidden=hidden)
         above = [context_dim + (layer_dim if layer else 0) for layer in range(num_layers)]
         self.priors = nn.ModuleList(ResidualMLP(size, 2 * layer_dim, hidden=hidden) for size in above)
         self.posteriors = nn.ModuleList(ResidualMLP(width + size, 2 * layer_dim, hidden=hidden) for size in above)
+
+    def _context_of(self, pooled: Tensor, count: Tensor) -> Any:
+        if self.count_items:
+            pooled = torch.cat((pooled, count.to(pooled.dtype).log()[..., None]), -1)
+        return self.context(pooled)
 
     def _layers(self) -> Iterator[tuple[nn.Module, nn.Module]]:
         """The nets of p(z_l | z_{l-1}, c) and q(z_l | z_{l-1}, c, x), from the context down."""

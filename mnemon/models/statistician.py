@@ -55,8 +55,9 @@ class Statistician(CodeModel):
     statistic, pooling, context  the statistic network: before the pooling, the pooling, and after it
     """
 
-    class_scorers = ("context_kl", "context_kl_reversed")
-    """Few-shot classification by -KL(q(c | class) || q(c | query)), and by the KL the other way round."""
+    class_scorers = ("context_kl", "context_kl_reversed", "context_ratio")
+    """Few-shot classification by -KL(q(c | class) || q(c | query)), by the KL the other way round, and by
+    log int q(c | class) q(c | query) / p(c) dc: how much likelier both are with one context than with two."""
     statistic: nn.Module
     pooling: Pooling
     context: nn.Module
@@ -147,7 +148,11 @@ class Statistician(CodeModel):
             total = count[..., None] * pooled + prior.count[..., None] * prior.pooled
             count = count + prior.count
             pooled = total / count[..., None]
-        return ContextState(*moments(self.context(pooled)), pooled, count)
+        return ContextState(*moments(self._context_of(pooled, count)), pooled, count)
+
+    def _context_of(self, pooled: Tensor, count: Tensor) -> Any:
+        """What the context's moments are made of. Shapes: (*B, W), (*B)"""
+        return self.context(pooled)
 
     # -- reading and generating --------------------------------------------------------------------
 
@@ -190,7 +195,7 @@ class Statistician(CodeModel):
         num_samples: int = 1,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Minus the KL between the context of a class and that of the query alone; nothing is drawn.
+        """By the context of a class and that of the query alone, as `class_scorers` says; nothing is drawn.
 
         Shapes: support (*B, W, S, *X), queries (*B, Q, *X) -> (*B, Q, W). Edwards and Storkey, 4.3
         """
@@ -200,6 +205,8 @@ class Statistician(CodeModel):
         alone = self.write(queries.unsqueeze(queries.ndim - len(self.codec.image_shape)))
         p = DiagonalGaussian(classes.mean[..., None, :, :], classes.std[..., None, :, :])
         q = DiagonalGaussian(alone.mean[..., :, None, :], alone.std[..., :, None, :])
+        if scorer == "context_ratio":
+            return p.log_overlap(q)
         return -p.kl(q) if scorer == "context_kl" else -q.kl(p)
 
     def _check_state(self, where: str, state: ContextState) -> None:

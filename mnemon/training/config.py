@@ -77,6 +77,8 @@ def parse(values: Mapping[str, Any]) -> Config:
         raise ValueError(
             f"objective.write_fraction: expected above 0, at most 1, got {config.objective.write_fraction}"
         )
+    if config.objective.write_some and config.objective.write_fraction < 1:
+        raise ValueError("objective.write_some: expected no write_fraction beside it, since it draws its own")
     if not config.objective.address_lag > 0:
         raise ValueError(f"objective.address_lag: expected above 0, got {config.objective.address_lag}")
     _check_targets(config)
@@ -90,6 +92,7 @@ def parse(values: Mapping[str, Any]) -> Config:
                 f"stages.{number}.alpha: expected alpha of at least 0 and alpha_factor above 0, at most 1, got "
                 f"{stage.alpha} and {stage.alpha_factor}"
             )
+        _check_weights(f"stages.{number}.latent_weights", stage)
     if not config.training.trust_coefficient > 0:
         raise ValueError(f"training.trust_coefficient: expected above 0, got {config.training.trust_coefficient}")
     return config
@@ -106,6 +109,17 @@ def _check_warmup(where: str, stage: StageConfig) -> None:
         )
 
 
+def _check_weights(where: str, stage: StageConfig) -> None:
+    if stage.weighting != "geometric":
+        if stage.latent_weights is not None:
+            raise ValueError(f"{where}: weighting {stage.weighting} has its own; leave it out, or take geometric")
+    elif stage.latent_weights is None or min(stage.latent_weights) <= 0:
+        raise ValueError(
+            f"{where}: weighting geometric needs the weights it goes from and to, both above 0, got "
+            f"{stage.latent_weights}"
+        )
+
+
 def _check_targets(config: Config) -> None:
     data = config.data
     if data.episodes not in TARGETED:
@@ -117,6 +131,10 @@ def _check_targets(config: Config) -> None:
         return
     if data.targets is None:
         raise ValueError(f"data.targets: episodes of kind {data.episodes} need the number of items that are scored")
+    if config.objective.write_some:
+        raise ValueError(
+            f"objective.write_some: episodes of kind {data.episodes} say themselves what is written; leave it out"
+        )
     if config.objective.write_fraction < 1:
         raise ValueError(
             f"objective.write_fraction: episodes of kind {data.episodes} say themselves what is written; leave it out"

@@ -261,7 +261,7 @@ class Trainer:
     def _replayed(self, inputs: Inputs, generator: torch.Generator, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """`_pass` with weights that can change from one replay to the next."""
         reconstruction, latent, choice, code = numbers.unbind()
-        weights = BoundWeights(reconstruction, latent, choice, code, estimator=self._stage.estimator)
+        weights = BoundWeights(reconstruction, latent, choice, code, None, self._stage.estimator, self._stage.codes)
         return self._pass(inputs, generator, weights)
 
     def _inputs(self, batches: EpisodeBatches, batch: int, duplicate: int) -> tuple[Inputs, int, int]:
@@ -296,7 +296,7 @@ class Trainer:
         progress.epoch, progress.batch = progress.epoch + 1, 0
         progress.total_epochs += 1
         progress.sums = [0.0] * len(self.names)
-        gained = validation["loss"] < progress.best_loss
+        gained = validation["loss"] < progress.best_loss or self._stage.keep == "last"
         progress.epochs_without_gain = 0 if gained else progress.epochs_without_gain + 1
         if gained:
             progress.best_loss, progress.best_epoch = validation["loss"], progress.total_epochs

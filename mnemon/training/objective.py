@@ -133,11 +133,13 @@ def bound_loss(
     estimator = estimator_of(
         model, config if weights.estimator is None else replace(config, estimator=weights.estimator)
     )
+    estimator = replace(estimator, codes=weights.codes)
     if weights.temperature is not None:
         estimator = replace(estimator, temperature=weights.temperature)
     write_mask = None
-    if config.write_fraction < 1:
-        write_mask = _subset(x, mask, config.write_fraction, generator)
+    if config.write_fraction < 1 or config.write_some:
+        fraction = None if config.write_some else config.write_fraction
+        write_mask = _subset(x, mask, fraction, generator)
     found = model.surrogate(
         x,
         estimator,
@@ -193,13 +195,20 @@ def joint(values: Mapping[str, float]) -> float:
     return values["reconstruction"] - sum(values[name] for name in ("code_kl", "address_kl", "memory_kl", "choice_kl"))
 
 
-def _subset(x: Tensor, mask: Tensor | None, fraction: float, generator: torch.Generator) -> Tensor:
-    """A random part of each episode, at least one item. Shapes: -> (B, T)"""
+def _subset(x: Tensor, mask: Tensor | None, fraction: float | None, generator: torch.Generator) -> Tensor:
+    """A random part of each episode, at least one item; of any size, equally likely, without a fraction.
+
+    Shapes: -> (B, T)
+    """
     shape = x.shape[:2] if mask is None else mask.shape
     keys = torch.rand(shape, device=x.device, generator=generator)
     present = torch.ones(shape, dtype=torch.bool, device=x.device) if mask is None else mask
     keys = torch.where(present, keys, 2.0)
-    wanted = (present.sum(-1, keepdim=True) * fraction).round().clamp(min=1)
+    total = present.sum(-1, keepdim=True)
+    if fraction is None:
+        wanted = 1 + (torch.rand(total.shape, device=x.device, generator=generator) * total).floor()
+    else:
+        wanted = (total * fraction).round().clamp(min=1)
     rank = keys.argsort(-1).argsort(-1)
     return (rank < wanted) & present
 

@@ -33,7 +33,8 @@ class BoundWeights(NamedTuple):
     """How a step weighs the parts of the bound that it maximises; what it reports is never weighted.
 
     latent: all KL terms but that of a discrete choice for the whole episode, which has `choice`. code: times this, that
-    of the codes. temperature: of relaxed choices, and estimator: where the stage has one of its own.
+    of the codes. temperature: of relaxed choices, and estimator: where the stage has one of its own. codes: whether
+    there are any.
     """
 
     reconstruction: float | Tensor = 1.0
@@ -42,6 +43,7 @@ class BoundWeights(NamedTuple):
     code: float | Tensor = 1.0
     temperature: float | None = None
     estimator: EstimatorKind | None = None
+    codes: bool = True
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -59,20 +61,35 @@ WEIGHTINGS: dict[Weighting, Callable[[float], BoundWeights]] = {
 """By omega = 1 + alpha. The first two make all latents cheap at the beginning; 6.14 makes all dear but the choice."""
 
 
+def geometric_weights(stage: StageConfig, epochs: float) -> BoundWeights:
+    """6.14 with an omega that goes from one value to another in the course of the stage, by the same factor each step.
+
+    Below 1 latents are cheap, and the choice has its own weight of 1.
+    """
+    assert stage.latent_weights is not None
+    first, last = stage.latent_weights
+    done = min(1.0, epochs / stage.epochs) if stage.epochs else 1.0
+    omega = first * (last / first) ** done
+    return BoundWeights(1.0, omega, 1 / max(1.0, omega))
+
+
 def bound_weights(stage: StageConfig, epochs: float) -> BoundWeights:
     """The stage's weighting, times its warm-up of the KL terms. epochs: since the stage began, with fractions
 
     alpha begins at `alpha` and is multiplied by `alpha_factor` after each epoch. Thesis, 5.14, 6.13 and 6.14.
     """
     alpha = stage.alpha * stage.alpha_factor ** math.floor(epochs)
-    weights = WEIGHTINGS[stage.weighting](1 + alpha)
+    geometric = stage.weighting == "geometric"
+    weights = geometric_weights(stage, epochs) if geometric else WEIGHTINGS[stage.weighting](1 + alpha)
     warm = kl_weight(stage, epochs)
     temperature = None
     if stage.temperature_from is not None:
         done = min(1.0, epochs / stage.epochs) if stage.epochs else 1.0
         temperature = stage.temperature_from + done * (stage.temperature_to - stage.temperature_from)
     latent, choice = warm * weights.latent, warm * weights.choice
-    return BoundWeights(weights.reconstruction, latent, choice, stage.code_weight, temperature, stage.estimator)
+    return BoundWeights(
+        weights.reconstruction, latent, choice, stage.code_weight, temperature, stage.estimator, stage.codes
+    )
 
 
 def kl_weight(stage: StageConfig, epochs: float) -> float:

@@ -15,7 +15,7 @@ from mnemon.objectives import EstimatorKind
 from mnemon.training.parsing import build_settings
 
 T = TypeVar("T")
-Weighting = Literal["none", "thesis_5_14", "thesis_6_13", "thesis_6_14"]
+Weighting = Literal["none", "thesis_5_14", "thesis_6_13", "thesis_6_14", "geometric"]
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,8 @@ class ModelConfig:
     layer_dim: int | None = None
     """Size of each stochastic layer of a full statistician."""
     num_layers: int | None = None
+    count_items: bool = False
+    """A full statistician's context is told how many items were pooled."""
     pooling: PoolingKind | None = None
     num_contexts: int | None = None
     constant: Literal["one", "any"] | None = None
@@ -170,7 +172,8 @@ class ObjectiveConfig:
 
     conditional - memory_weight * memory_kl + recall_weight * log p(x | recall of a corrupted x).
     The defaults are the joint bound. `write_fraction` below 1 writes a random subset of each episode and
-    scores all of it. `bound_weight` scales the bound's part; reported bounds are never weighted.
+    scores all of it; `write_some` does so with a part of any size, from one item to all. `bound_weight` scales the
+    bound's part; reported bounds are never weighted.
 
     `estimator` says how the bound's gradient is estimated (see `mnemon.objectives.Estimator`), from how many samples
     and at which temperature; absent, the model's own choice, and the number that it is used with (VIMCO: 4).
@@ -182,6 +185,7 @@ class ObjectiveConfig:
     for longer than codes, and a model learns what they are good for before it pays for them."""
     bound_weight: float = 1.0
     write_fraction: float = 1.0
+    write_some: bool = False
     recall_weight: float = 0.0
     recall_draws: bool = False
     """Draw the latents of the recall in place of taking their means. Of the true image (level = 0), and with the KL of
@@ -195,7 +199,7 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True)
 class StageConfig:
-    """One stage of a schedule. Each begins with the best weights so far and a fresh optimiser."""
+    """One stage of a schedule. Each begins with the weights that the one before kept, and a fresh optimiser."""
 
     epochs: int = 100
     leftover: bool = False
@@ -206,6 +210,9 @@ class StageConfig:
     warmup: float = 0.0
     patience: int = 10
     """Epochs without a better validation bound before the stage stops; 0: never."""
+    keep: Literal["best", "last"] = "best"
+    """Which weights a stage leaves: those of the best validation bound so far, or its last. A stage whose weighted
+    objective is meant to lose in the plain bound (latents that are made dear) has to keep its last."""
     kl_warmup: float = 0.0
     """Epochs over which the weight of the KL terms rises from 0 to 1: a memory is first filled, then made cheap."""
     weighting: Weighting = "none"
@@ -213,6 +220,11 @@ class StageConfig:
     alpha: float = 1.0
     alpha_factor: float = 0.5
     """What alpha begins with, and what it is multiplied by after each epoch."""
+    latent_weights: tuple[float, float] | None = None
+    """Of the geometric weighting: the weight of the KL terms when the stage begins and when it ends."""
+    codes: bool = True
+    """False: a context-aware learner is trained without its codes z, which are 0 and cost nothing, so that whatever is
+    to be told about an item has to be told by contexts."""
     code_weight: float = 1.0
     """Of the codes' KL, beside that of the weighting: large, and what a context can hold is not put into the codes."""
     estimator: EstimatorKind | None = None

@@ -108,3 +108,15 @@ def test_categories_are_drawn_as_often_as_they_are_likely(dtype):
     share = torch.bincount(draws, minlength=5) / 20_000
     error = (chances * (1 - chances) / 20_000).sqrt()
     assert ((share - chances).abs() <= 4 * error).all()
+
+
+def test_overlap_against_a_numerical_integral():
+    first, second = (
+        DiagonalGaussian(normal(4, 1, seed=s), 0.1 + 0.9 * normal(4, 1, seed=s + 1).sigmoid()) for s in (0, 2)
+    )
+    c = torch.linspace(-12, 12, 200_001, dtype=torch.float64)[:, None, None]
+    prior = DiagonalGaussian(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+    ratio = (first.log_prob(c) + second.log_prob(c) - prior.log_prob(c)).exp()
+    expected = torch.trapezoid(ratio, c[:, 0], dim=0).log()
+    torch.testing.assert_close(first.log_overlap(second), expected)
+    torch.testing.assert_close(first.log_overlap(prior), torch.zeros(4, dtype=torch.float64))

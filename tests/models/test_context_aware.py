@@ -63,6 +63,47 @@ def test_the_posterior_choice_is_the_best_one():
     assert (found >= model.terms(x, generator=seeded(1)).joint).all()
 
 
+def test_a_held_choice_is_the_nets_and_teaches_it_nothing():
+    model, x = context_aware().train(), images(2, 4)
+    held = model.surrogate(x, Estimator("held"), generator=seeded(1)).terms.joint
+    torch.testing.assert_close(held, model.surrogate(x, Estimator("enumerate"), generator=seeded(1)).terms.joint)
+    held.sum().backward()
+    nets = (model.choice_before, model.choice_after)
+    assert all(p.grad is None or (p.grad == 0).all() for net in nets for p in net.parameters())
+    assert all(p.grad.abs().sum() > 0 for p in model.contexts.to_evidence.parameters())
+
+
+def test_what_the_choice_sees_does_not_change_with_the_encoder():
+    model, x = context_aware(), images(2, 4)
+    before = model.write(x)
+    with torch.no_grad():
+        for parameter in model.codec.encoder.parameters():
+            parameter.mul_(1.5)
+    after = model.write(x)
+    torch.testing.assert_close(after.log_choice, before.log_choice)
+    assert (after.mean != before.mean).any()
+
+
+@FORMS
+@pytest.mark.parametrize("supervised", [True, False])
+def test_without_codes_contexts_say_everything(form, supervised):
+    """z is 0 and costs nothing; its nets and what the decoder makes of it have no gradient. Evaluation has codes."""
+    model, x = context_aware(form, supervised=supervised).train(), images(2, 4)
+    roles = Roles(None, None, told(model, 2, 0))
+    kind, taken = "enumerate" if supervised else "posterior", []
+    decode = model.codec.decode
+    model.codec.decode = lambda code: taken.append(code) or decode(code)
+    terms = model.surrogate(x, Estimator(kind, codes=False), roles=roles, generator=seeded(1)).terms
+    assert (terms.code_kl == 0).all()
+    assert (terms.address_kl > 0).all()
+    assert (taken[0][..., -model.contexts.code_dim :] == 0).all()
+    assert (taken[0][..., :3] != 0).any()
+    terms.joint.sum().backward()
+    assert all(p.grad is None or (p.grad == 0).all() for p in model.contexts.to_code.parameters())
+    model.eval()
+    assert (model.surrogate(x, Estimator(kind, codes=False), roles=roles).terms.code_kl > 0).all()
+
+
 def test_constant_contexts_are_shared_and_varying_ones_are_not():
     model = context_aware()
     taken = []

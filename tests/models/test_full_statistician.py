@@ -46,8 +46,22 @@ def test_classes_are_scored_by_the_kl_of_contexts(make):
             pair = [Normal(classes.mean[b, w], classes.std[b, w]), Normal(alone.mean[b, q], alone.std[b, q])]
             expected = -kl_divergence(*(reversed(pair) if swap else pair)).sum()
             torch.testing.assert_close(scores[b, q, w], expected)
-    with pytest.raises(ValueError, match="expected one of context_kl, context_kl_reversed, got 'posterior'"):
+    with pytest.raises(
+        ValueError, match="expected one of context_kl, context_kl_reversed, context_ratio, got 'posterior'"
+    ):
         model.class_log_scores(support, queries, scorer="posterior")
+
+
+def test_a_context_that_counts_its_items():
+    """The same item twice has the same mean, and only a net that is given their number can tell."""
+    x = images(2, seed=1)
+    for counts in (False, True):
+        model = full_statistician(count_items=counts)
+        once, twice = model.write(x), model.write(torch.cat((x, x)))
+        torch.testing.assert_close(once.pooled, twice.pooled)
+        assert torch.allclose(once.mean, twice.mean) != counts
+        rest = model.write(x[1:], prior=model.write(x[:1]))
+        torch.testing.assert_close(rest.mean, once.mean)
 
 
 def test_writing_in_two_parts_is_writing_at_once():

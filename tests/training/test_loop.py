@@ -189,6 +189,22 @@ def test_a_cosine_ends_at_rest(tmp_path):
     assert moves["cosine"] < 0.5 * moves["constant"]
 
 
+def test_a_stage_may_keep_its_last_weights(tmp_path):
+    """A stage that loses in the plain bound hands over its last weights, not the best before it."""
+    far = {"epochs": 1, "learning_rate": 1.0}
+    for keep in ("best", "last"):
+        stages = [{"epochs": 1, "learning_rate": 5e-3}, {**far, "keep": keep}]
+        summary = fit(config(stages=stages), tmp_path / keep)
+        losses = [line["loss"] for line in records(tmp_path / keep, "validation")]
+        assert losses[-1] > min(losses)
+        assert summary.best_loss == (losses[-1] if keep == "last" else min(losses))
+
+
+def test_a_model_of_codes_alone_refuses_to_leave_them_out(tmp_path):
+    with pytest.raises(ValueError, match="MemoryVAE says everything by its codes"):
+        fit(config(stages=[{"epochs": 1, "codes": False}]), tmp_path)
+
+
 def test_stages_with_patience_and_leftover_epochs(tmp_path):
     """A stage that cannot gain stops after `patience` epochs; the next one gets what it left."""
     stages = [
