@@ -1,8 +1,8 @@
-"""A titled table of a results page, which Markdown and HTML pages are both made of."""
+"""A titled table of a results page, which Markdown and HTML pages are both made of; records in groups, and as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,5 +24,23 @@ class Section:
         """Nothing where the table has no rows."""
         if not self.rows:
             return ""
-        lines = [f"| {' | '.join(row)} |" for row in (self.heads, ["---"] * len(self.heads), *self.cells)]
+        cells = [[cell.replace("|", "\\|") for cell in row] for row in (self.heads, *self.cells)]
+        cells.insert(1, ["---"] * len(self.heads))
+        lines = [f"| {' | '.join(row)} |" for row in cells]
         return "\n".join([f"{'#' * level} {self.title}", "", self.note, "", *lines, ""])
+
+
+def grouped(records: Iterable[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    """Records by their values of some keys, in the order in which they come."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(tuple(record[key] for key in keys), []).append(record)
+    return groups
+
+
+def number(record: dict[str, Any] | None, digits: int = 1) -> str:
+    """The value with its interval; nothing for no record."""
+    if record is None:
+        return ""
+    interval = "" if record["interval"] is None else f" ± {record['interval']:.{digits}f}"
+    return f"{record['value']:.{digits}f}{interval}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from mnemon.evaluation.cells import cell_of, is_fewshot
-from mnemon.evaluation.page_section import Section
+from mnemon.evaluation.context_tables import contexts_section, factors_section
+from mnemon.evaluation.page_section import Section, grouped, number
 from mnemon.evaluation.questions import EXPERIMENT
 
 REMARKS = "remarks.json"
@@ -62,7 +63,7 @@ def experiment_sections(records: Sequence[dict[str, Any]]) -> list[Section]:
 
 def bounds_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
-    for key, group in _grouped(records, "experiment", "data", "memory_floats").items():
+    for key, group in grouped(records, "experiment", "data", "memory_floats").items():
         bounds = {r["bound"]: r for r in group if r["metric"] == "bound" and _is_episode(r)}
         if "joint" not in bounds:
             continue
@@ -70,9 +71,9 @@ def bounds_section(records: Sequence[dict[str, Any]]) -> Section:
         bits = next((r["value"] for r in group if r["metric"] == "bits_per_dim"), None)
         paper = joint["paper_value"]
         rows.append([
-            key[0], joint["model"], key[1], joint["binarisation"], _number(joint),
+            key[0], joint["model"], key[1], joint["binarisation"], number(joint),
             "" if paper is None else f"{paper:g} ({100 * (joint['value'] / paper - 1):+.1f}%)",
-            _number(bounds.get("conditional")), "" if bits is None else f"{bits:.3f}",
+            number(bounds.get("conditional")), "" if bits is None else f"{bits:.3f}",
             joint["episode_length"], joint["memory_floats"], joint["updates"], joint["seed"],
         ])  # fmt: skip
     heads = ["experiment", "model", "data", "pixels", "joint", "paper's joint", "conditional", "bits/dim (joint)", "T",
@@ -83,10 +84,10 @@ def bounds_section(records: Sequence[dict[str, Any]]) -> Section:
 
 def groups_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
-    for (experiment, data), group in _grouped(records, "experiment", "data").items():
+    for (experiment, data), group in grouped(records, "experiment", "data").items():
         found = {(r["scored"], r["num_samples"]): r for r in group if r["metric"] == "bound" and _is_classes(r)}
         for samples in sorted({s for _, s in found}):
-            cells = [_number(found.get((scored, samples))) for scored in ("written", "same_class", "unseen")]
+            cells = [number(found.get((scored, samples))) for scored in ("written", "same_class", "unseen")]
             some = next(r for (_, s), r in found.items() if s == samples)
             rows.append([experiment, data, samples, *cells, some["episode_length"], some["memory_floats"]])
     note = "Conditional bound per frame, nats; 1 sample is the ELBO, more are importance-weighted."
@@ -96,7 +97,7 @@ def groups_section(records: Sequence[dict[str, Any]]) -> Section:
 
 def recall_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
-    for (experiment, data), group in _grouped(records, "experiment", "data").items():
+    for (experiment, data), group in grouped(records, "experiment", "data").items():
         plain = [r for r in group if "resized" not in (r["note"] or "")]
         rows += [[experiment, data, *row] for row in _recall_rows(plain)]
     note = "Mean squared error per pixel of the mean image; written test images, corrupted, then read 1 to 5 times."
@@ -106,11 +107,11 @@ def recall_section(records: Sequence[dict[str, Any]]) -> Section:
 
 def novelty_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
-    for (experiment, data), group in _grouped(records, "experiment", "data").items():
+    for (experiment, data), group in grouped(records, "experiment", "data").items():
         scores = [r for r in group if r["metric"] == "auroc"]
         for model in dict.fromkeys(r["model"] for r in scores):
             of_model = {r["scored"]: r for r in scores if r["model"] == model}
-            cells = [_number(of_model.get(scored), 3) for scored in ("written", "same_class")]
+            cells = [number(of_model.get(scored), 3) for scored in ("written", "same_class")]
             rows.append([experiment, data, model, *cells])
     note = "AUROC against frames of unseen classes, per episode. Score: log p(x | memory) - log p(x | prior)."
     return Section("Novelty", note, ["experiment", "data", "scorer", "written", "same class"], rows)
@@ -119,11 +120,11 @@ def novelty_section(records: Sequence[dict[str, Any]]) -> Section:
 def resize_section(records: Sequence[dict[str, Any]]) -> Section:
     resized = [r for r in records if "resized" in (r["note"] or "")]
     rows = []
-    for (experiment, data, length), group in _grouped(resized, "experiment", "data", "episode_length").items():
+    for (experiment, data, length), group in grouped(resized, "experiment", "data", "episode_length").items():
         bounds = {r["bound"]: r for r in group if r["metric"] == "bound"}
         size = group[0]["note"].split(";")[0].removeprefix("resized to ")
         recalls = [f"{row[0]}: {row[3]}" for row in _recall_rows(group)]
-        cells = [_number(bounds.get(kind)) for kind in ("joint", "conditional")]
+        cells = [number(bounds.get(kind)) for kind in ("joint", "conditional")]
         rows.append([experiment, data, length, size, group[0]["memory_floats"], *cells, "; ".join(recalls)])
     note = "The same weights, longer episodes, more clusters. VBM, 4.4.3."
     heads = ["experiment", "data", "T", "memory", "memory floats", "joint", "conditional", "error removed by reading"]
@@ -133,35 +134,17 @@ def resize_section(records: Sequence[dict[str, Any]]) -> Section:
 def items_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
     stored = [record for record in records if (record["note"] or "").startswith("log |M|")]
-    for key, group in _grouped(stored, "experiment", "data", "command", "episode_length").items():
+    for key, group in grouped(stored, "experiment", "data", "command", "episode_length").items():
         experiment, data, _, length = key
         found = {(record["metric"], record["num_samples"] == 1): record for record in group}
-        bounds = [_number(found.get(("bound", single)), 2) for single in (True, False)]
-        cells = [*bounds, _number(found.get(("address_kl", True)), 2), f"{math.log(length):.2f}"]
+        bounds = [number(found.get(("bound", single)), 2) for single in (True, False)]
+        cells = [*bounds, number(found.get(("address_kl", True)), 2), f"{math.log(length):.2f}"]
         rows.append([experiment, data, group[0]["updates"], length, *cells])
     note = "The same weights with any number of items in memory, which are then asked for; nats per image. One that is"
     note += " always found costs log |M|. The second bound is by as many samples as the training's. VMA, 4.1."
     heads = ["experiment", "data", "updates", "items", "conditional bound", "by more samples", "KL of the address"]
     heads.append("log of the items")
     return Section("Stored items", note, heads, rows)
-
-
-def contexts_section(records: Sequence[dict[str, Any]]) -> Section:
-    rows = []
-    for (experiment, data), group in _grouped(records, "experiment", "data").items():
-        vote = next((record for record in group if record["metric"] == "family_vote"), None)
-        if vote is None:
-            continue
-        cells = [_number(vote, 3)]
-        for metric in ("r2_mean", "r2_variance"):
-            shares = {record["note"].split("; ")[-1]: record for record in group if record["metric"] == metric}
-            cells.append("; ".join(f"{family} {_number(record, 2)}" for family, record in shares.items()))
-        rows.append([experiment, data, *cells])
-    note = (
-        "Test sets named by the families of the sets whose contexts are nearest; share of the variance of a set's own"
-    )
-    note += " mean and variance that a linear regression on its context explains, family by family. Thesis, 5.3."
-    return Section("Contexts", note, ["experiment", "data", "family", "R^2 of the mean", "R^2 of the variance"], rows)
 
 
 def prior_section(records: Sequence[dict[str, Any]]) -> Section:
@@ -174,7 +157,7 @@ def prior_section(records: Sequence[dict[str, Any]]) -> Section:
     for r in (record for record in records if record["bound"] == "prior"):
         told = address.get((r["experiment"], r["data"], r["memory_floats"]))
         keys = ("experiment", "model", "data", "memory_floats", "updates", "num_samples")
-        rows.append([*(r[key] for key in keys), _number(r, 2), _number(told, 2)])
+        rows.append([*(r[key] for key in keys), number(r, 2), number(told, 2)])
     note = "Importance-weighted bound per image, nats, of test images with nothing written; of a learned memory also"
     note += " the KL of the address."
     heads = ["experiment", "model", "data", "memory floats", "updates", "samples", "bound", "KL of the address"]
@@ -186,7 +169,7 @@ def fewshot_section(records: Sequence[dict[str, Any]]) -> Section:
     cells = {id(r): cell for r in records if r["metric"] == "bound" and (cell := cell_of(r, "table"))}
     examples = sorted({cell.examples for cell in cells.values()})
     rows = []
-    for key, group in _grouped((r for r in records if id(r) in cells), "experiment", "data", "num_samples").items():
+    for key, group in grouped((r for r in records if id(r) in cells), "experiment", "data", "num_samples").items():
         for classes in sorted({cells[id(r)].classes for r in group}):
             found = {cells[id(r)].examples: r for r in group if cells[id(r)].classes == classes}
             rows.append([*key, classes, *(_beside_paper(found.get(number)) for number in examples)])
@@ -202,7 +185,7 @@ def capacity_section(records: Sequence[dict[str, Any]]) -> Section:
     found = [r for r in records if r["metric"] == "wrong_pixels" and (r["note"] or "").startswith("capacity: ")]
     lengths = sorted({r["episode_length"] for r in found})
     rows = []
-    for key, group in _grouped(found, "experiment", "data", "model").items():
+    for key, group in grouped(found, "experiment", "data", "model").items():
         by_length = {r["episode_length"]: f"{100 * r['value']:.3g}" for r in group}
         rows.append([*key, group[0]["memory_floats"], *(by_length.get(length) for length in lengths)])
     note = "Wrong pixels in per cent after one read of damaged cues ; columns: patterns written."
@@ -212,13 +195,13 @@ def capacity_section(records: Sequence[dict[str, Any]]) -> Section:
 
 def scaling_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
-    for (experiment, data, samples), group in _grouped(records, "experiment", "data", "num_samples").items():
+    for (experiment, data, samples), group in grouped(records, "experiment", "data", "num_samples").items():
         found: dict[Any, dict[str, dict[str, Any]]] = {}
         for record in group:
             if cell := cell_of(record, "scaling"):
                 found.setdefault(cell, {})[record["metric"]] = record
         for cell, both in found.items():
-            numbers = (_number(both.get("bound")), _number(both.get("short_of_optimal"), 2))
+            numbers = (number(both.get("bound")), number(both.get("short_of_optimal"), 2))
             rows.append([experiment, data, samples, cell.classes, cell.examples, *numbers])
     note = (
         "Bound per image, nats, as classes are added to memory. A perfect model loses log C with C classes; the last "
@@ -232,7 +215,7 @@ def classification_section(records: Sequence[dict[str, Any]]) -> Section:
     accuracies = [r for r in records if r["metric"] == "accuracy"]
     tasks = list(dict.fromkeys(r["note"].split(", ")[0] for r in accuracies))
     rows = []
-    for (experiment, data, model), group in _grouped(accuracies, "experiment", "data", "model").items():
+    for (experiment, data, model), group in grouped(accuracies, "experiment", "data", "model").items():
         for scorer in dict.fromkeys(r["note"].rsplit("by ", 1)[-1] for r in group):
             found = {r["note"].split(", ")[0]: r for r in group if r["note"].endswith(f"by {scorer}")}
             rows.append([experiment, data, model, scorer, *(_beside_paper(found.get(task), 3) for task in tasks)])
@@ -266,8 +249,8 @@ def _recall_rows(records: Sequence[dict[str, Any]]) -> list[list[str]]:
         rows.append(
             [
                 told,
-                _number(before, 4),
-                f"{_number(after, 4)} ({reads} read{'s' * (reads != '1')})",
+                number(before, 4),
+                f"{number(after, 4)} ({reads} read{'s' * (reads != '1')})",
                 f"{removed[what]:.0%}",
             ]
         )
@@ -282,26 +265,12 @@ def _is_classes(record: dict[str, Any]) -> bool:
     return (record["note"] or "").startswith("episodes of")
 
 
-def _grouped(records: Iterable[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for record in records:
-        groups.setdefault(tuple(record[key] for key in keys), []).append(record)
-    return groups
-
-
-def _number(record: dict[str, Any] | None, digits: int = 1) -> str:
-    if record is None:
-        return ""
-    interval = "" if record["interval"] is None else f" ± {record['interval']:.{digits}f}"
-    return f"{record['value']:.{digits}f}{interval}"
-
-
 def _beside_paper(record: dict[str, Any] | None, digits: int = 1) -> str:
     paper = None if record is None else record["paper_value"]
-    return _number(record, digits) + ("" if paper is None else f" ({paper:g})")
+    return number(record, digits) + ("" if paper is None else f" ({paper:g})")
 
 
 SECTIONS = (
     bounds_section, groups_section, recall_section, novelty_section, prior_section, resize_section, items_section,
-    contexts_section, fewshot_section, scaling_section, classification_section, capacity_section,
+    contexts_section, factors_section, fewshot_section, scaling_section, classification_section, capacity_section,
 )  # fmt: skip

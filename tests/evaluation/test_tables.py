@@ -110,6 +110,16 @@ def test_contexts_are_listed_by_family():
     assert "| 0.970 | laplace 0.99 | laplace 0.75 |" in results_page(found)
 
 
+def test_generated_sets_are_listed_beside_real_ones():
+    shares = {"given a set; digit constant": 0.25, "real sets; digit constant": 0.875}
+    found = [
+        record(metric="constant_sets", bound=None, value=share, interval=None, note=of) for of, share in shares.items()
+    ]
+    page = results_page(found)
+    for of, share in shares.items():
+        assert f"| all items agree | {of} | {share:.3f} |" in page
+
+
 def test_without_results_there_is_only_the_head():
     assert results_page([]).startswith("# Results")
     assert "##" not in results_page([])
