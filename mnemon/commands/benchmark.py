@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from mnemon.commands.common import (
@@ -79,12 +80,7 @@ def memory(
     )
     cells = plan(protocol, data or (), model or (), seed or ())
     if show:
-        found = [status(cell, protocol, place.runs) for cell in cells]
-        if as_json:
-            print_json([{**vars(one.cell), **{k: v for k, v in vars(one).items() if k != "cell"}} for one in found])
-            return
-        for table in _plan_tables(found, protocol):
-            console.print(table)
+        _show_plan([status(cell, protocol, place.runs) for cell in cells], protocol, console, as_json)
         return
     make_folder(place.runs)
     make_folder(place.out)
@@ -100,6 +96,14 @@ def memory(
     say(console, f"cells: {told}; {time.monotonic() - began:.0f} s; results: {', '.join(files)}")
     if not done:
         say(console, "the same command goes on from here")
+
+
+def _show_plan(found: list[Any], protocol: Any, console: Console, as_json: bool) -> None:
+    if as_json:
+        print_json([{**vars(one.cell), **{k: v for k, v in vars(one).items() if k != "cell"}} for one in found])
+        return
+    for table in _plan_tables(found, protocol):
+        console.print(table)
 
 
 def _plan_tables(found: list[Any], protocol: Any) -> list[Table]:

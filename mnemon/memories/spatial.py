@@ -65,11 +65,6 @@ def read_windows(state: SpatialState, windows: Tensor, read_size: int) -> Tensor
     return found.reshape(*batch, *inner, *found.shape[2:])
 
 
-def read_map(state: SpatialState, keys: Tensor, read_size: int) -> Tensor:
-    """What keys read. Shapes: keys (*B, *N, 3) -> (*B, *N, channels, R, R)"""
-    return read_windows(state, windows_of(keys), read_size)
-
-
 def write_windows(blocks: Tensor, windows: Tensor, size: Sequence[int]) -> SpatialState:
     """A map that is the sum of blocks, each laid into its window: reading the window gives the block back, with what
     others laid over it.

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from mnemon.core.checks import check_size
-from mnemon.memories.spatial import KEY_DIM
 
 PLACE_STD = 0.06
 """Deviation of a place, where the map spans [-1, 1]. A place costs log(1 / 0.06) = 2.8 nats in each direction."""
@@ -30,9 +29,9 @@ class HashedKeys(nn.Module):
         self.register_buffer("projection", directions.unflatten(1, (num_reads, 2)))
 
     def forward(self, encoding: Tensor) -> tuple[Tensor, Tensor]:
-        place = torch.einsum("...w,wrd->...rd", encoding.detach().to(self.projection.dtype), self.projection)
+        with torch.autocast(encoding.device.type, enabled=False):  # places are finer than half precision is
+            place = torch.einsum("...w,wrd->...rd", encoding.detach().to(self.projection.dtype), self.projection)
         scale = torch.zeros_like(place[..., :1])
         mean = torch.cat((scale, place), -1)
         std = torch.cat((torch.ones_like(scale), torch.full_like(place, PLACE_STD)), -1)
-        assert mean.shape[-1] == KEY_DIM
         return mean.flatten(-2), std.flatten(-2)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemon import State
-from mnemon.memories.spatial import SpatialState, corner_keys, read_map, read_windows, write_windows
+from mnemon.memories.spatial import SpatialState, corner_keys, read_windows, windows_of, write_windows
 
 HEIGHT, WIDTH = 12, 12
 
@@ -33,7 +33,7 @@ def test_whole_pixels_against_indexing(row, column, size):
 def test_keys_are_windows_after_tanh():
     state = state_of()
     keys = window_at(3, 5, 4).atanh()
-    torch.testing.assert_close(read_map(state, keys[None], 4)[0], state.memory[:, 3:7, 5:9])
+    torch.testing.assert_close(read_windows(state, windows_of(keys[None]), 4)[0], state.memory[:, 3:7, 5:9])
 
 
 def test_a_negative_scale_turns_the_window():
@@ -73,11 +73,11 @@ def test_between_pixels_it_is_interpolated():
 def test_each_map_has_its_own_windows(batch):
     state = state_of(*batch, shape=(2, 6, 9))
     keys = torch.randn(*batch, 4, 2, 3, dtype=torch.float64)
-    reads = read_map(state, keys, 5)
+    reads = read_windows(state, windows_of(keys), 5)
     assert reads.shape == (*batch, 4, 2, 2, 5, 5)
     for index in torch.cartesian_prod(*(torch.arange(n) for n in (*batch, 4, 2))):
         place = tuple(index.tolist())
-        alone = read_map(state[place[: len(batch)]], keys[place][None], 5)
+        alone = read_windows(state[place[: len(batch)]], windows_of(keys[place][None]), 5)
         torch.testing.assert_close(reads[place], alone[0])
 
 
@@ -85,7 +85,7 @@ def test_gradients_reach_keys_and_map():
     memory = torch.randn(1, 4, 5, dtype=torch.float64, requires_grad=True)
     keys = 0.3 * torch.randn(2, 3, dtype=torch.float64)
     assert torch.autograd.gradcheck(
-        lambda memory, keys: read_map(SpatialState(memory), keys, 3), (memory, keys.requires_grad_())
+        lambda memory, keys: read_windows(SpatialState(memory), windows_of(keys), 3), (memory, keys.requires_grad_())
     )
 
 
