@@ -206,5 +206,5 @@ def energy(config: ModelConfig) -> EnergyModel:
         use_gradient=config.gradient_term,
         stepwise=config.stepwise,
         recompute=config.recompute,
-        **given(config, "write_steps", "read_steps", "write_rate", "read_rate"),
+        **given(config, "write_steps", "read_steps", "write_rate", "read_rate", "reference_count"),
     )

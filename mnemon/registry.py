@@ -35,6 +35,7 @@ ENERGY = {
     "read_steps",
     "write_rate",
     "read_rate",
+    "reference_count",
     "gradient_term",
     "stepwise",
     "recompute",

@@ -57,6 +57,9 @@ class EnergyModel(RecallModel):
     write_steps, write_rate, use_gradient   of the write: see `WriteRule`
     read_steps    of a read
     read_rate     the first step's size before training
+    reference_count   a pattern weighs 1 / max(T, reference_count) in a write. At 1 a write averages, as the paper's does,
+                  and each of few patterns is written more strongly than training ever wrote one; at training's own
+                  number of patterns, fewer are written as strongly as in training, and more share what there is
     stepwise      train every read step towards the pattern, not the last alone (EBMM, A.4)
     recompute     training keeps only what goes from step to step and computes the rest anew: less memory, more time
     """
@@ -71,15 +74,18 @@ class EnergyModel(RecallModel):
         read_steps: int = 5,
         write_rate: Sequence[float] = RATES,
         read_rate: float = 0.3,
+        reference_count: int = 1,
         use_gradient: bool = True,
         stepwise: bool = True,
         recompute: bool = False,
     ) -> None:
         super().__init__(net.image_shape)
         check_size("read_steps", read_steps)
+        check_size("reference_count", reference_count)
         if not 0 < read_rate < math.inf:
             raise ValueError(f"read_rate: expected a positive, finite number, got {read_rate}")
         self.net, self.stepwise, self.recompute = net, stepwise, recompute
+        self.reference_count = reference_count
         self.rule = WriteRule(
             net.memory_layers(),
             num_steps=write_steps,
@@ -122,7 +128,8 @@ class EnergyModel(RecallModel):
         start = self.net.memory_weights()
         x, weights, leading = self._paired(FastWeightState(start) if prior is None else prior, x)
         counts = torch.ones(leading, dtype=x.dtype, device=x.device) if counts is None else counts
-        share = (counts / counts.sum(-1, keepdim=True)).expand(leading).reshape(len(weights), -1)
+        total = counts.sum(-1, keepdim=True).clamp(min=self.reference_count)
+        share = (counts / total).expand(leading).reshape(len(weights), -1)
         kept = self.rule(self.net.with_memory, weights, start, x, share, num_steps)
         return [each.view(*leading[:-1], -1) for each in kept]
 

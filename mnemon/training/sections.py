@@ -147,6 +147,8 @@ class ModelConfig:
     write_rate: tuple[float, float, float] | None = None
     """Rates of a write before training: of the energy, the gradient norm and the prior term."""
     read_rate: float | None = None
+    reference_count: int | None = None
+    """Patterns of which each is written as strongly as one of fewer; 1, a plain mean, when absent."""
     gradient_term: bool = True
     """Write with the gradient norm among the terms (EBMM, figure 4)."""
     stepwise: bool = True

@@ -54,6 +54,18 @@ def test_gradients_of_training_against_finite_differences(name, recompute):
     assert (values[0] - values[1]) / 2e-7 == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
+def test_few_patterns_are_written_as_strongly_as_in_training_of_many():
+    """With the reference above their number, two episodes' updates of one step add up; the prior term is 0 there."""
+    model = make(write_steps=1, reference_count=6)
+    x, start = images(5), model.prior_state().weights
+    whole, first, rest = (model.write(part).weights - start for part in (x, x[:2], x[2:]))
+    torch.testing.assert_close(whole, first + rest)
+    averaged = make(write_steps=1).write(x).weights - start
+    torch.testing.assert_close(6 * whole, 5 * averaged)
+    more = images(7)
+    torch.testing.assert_close(model.write(more).weights, make(write_steps=1).write(more).weights)
+
+
 def test_recomputing_trains_the_rest_where_the_first_weights_are_frozen():
     gradients = []
     for recompute in (False, True):
