@@ -57,9 +57,9 @@ class EnergyModel(RecallModel):
     write_steps, write_rate, use_gradient   of the write: see `WriteRule`
     read_steps    of a read
     read_rate     the first step's size before training
-    reference_count   a pattern weighs 1 / max(T, reference_count) in a write. At 1 a write averages, as the paper's does,
-                  and each of few patterns is written more strongly than training ever wrote one; at training's own
-                  number of patterns, fewer are written as strongly as in training, and more share what there is
+    reference_count   a pattern weighs 1 / max(T, reference_count) in a write. At 1 a write averages, as the paper's,
+                  and writes each of few patterns more strongly than training wrote any; at training's number of
+                  patterns it writes each of fewer as strongly as training did
     stepwise      train every read step towards the pattern, not the last alone (EBMM, A.4)
     recompute     training keeps only what goes from step to step and computes the rest anew: less memory, more time
     """
