@@ -30,6 +30,8 @@ def test_a_context_aware_learner_is_trained_judged_and_drawn(learner, tmp_path, 
     parts = ("--part", "bounds", "--part", "factors", "--episodes", "20")
     records = json.loads(run("eval", learner, *parts, "--json").stdout)
     assert len(values(records, "pseudo_accuracy")) == 1
+    validated = [line["agreement"] for line in lines if line["kind"] == "validation" and line["epoch"]]
+    assert values(records, "kept_accuracy") == [pytest.approx(sum(validated) / len(validated), abs=1e-5)]
     assert len(values(records, "judge_accuracy")) == 2
     assert values(records, "synthesis")
     assert all(0 <= value <= 1 for value in values(records, "constant_sets"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,6 +90,8 @@ def evaluate(
     """
     from mnemon.evaluation import results
     from mnemon.evaluation.parts import default_parts
+    from mnemon.pretrained import find_run
+    from mnemon.training.checkpoint import read_metrics
 
     _check_parts(parts or [])
     console = make_console(quiet or as_json)
@@ -98,8 +99,10 @@ def evaluate(
     chosen = parts or default_parts(model)
     if pictures is not None and not {*DRAWN} & {*chosen}:
         raise ValueError(f"--figures: it draws what some parts find; add --part {' or --part '.join(DRAWN)}")
+    history = read_metrics(find_run(run))
     options = {
-        "updates": _updates(run), "seed": seed, "num_samples": samples, "num_episodes": episodes, "root": root,
+        "updates": history[-1]["step"] if history else None, "history": history, "seed": seed, "num_samples": samples,
+        "num_episodes": episodes, "root": root,
     }  # fmt: skip
     records: list[dict[str, Any]] = []
     for name, test in tests.items():
@@ -267,7 +270,7 @@ def figures(
     from mnemon.evaluation.pictures import draw_all
     from mnemon.models.recall_model import RecallModel
     from mnemon.pretrained import find_run
-    from mnemon.training.checkpoint import METRICS
+    from mnemon.training.checkpoint import read_metrics
 
     model, config, tests = _load(run, None if data is None else [data], root, device)
     cluster_options(model, config, clusters)
@@ -280,7 +283,7 @@ def figures(
         task = Task(config.objective.corruption, config.objective.level, (number,))
         files = [draw_recalls(model, test, task, out, length=number, seed=seed)]
     elif files := draw_contexts(model, test, out, length=number, seed=seed):
-        curves = training_curves(find_run(run) / METRICS)
+        curves = training_curves(read_metrics(find_run(run)))
         if curves is not None:
             files.append(out / "training.png")
             plots.save(curves, files[-1])
@@ -310,15 +313,3 @@ def _load(
             )
         tests[name] = TestSet.of(images, preprocessing, place)
     return model, config, tests
-
-
-def _updates(run: str) -> int | None:
-    """How many updates the run's training made, from its metrics."""
-    from mnemon.pretrained import find_run
-    from mnemon.training.checkpoint import METRICS
-
-    path = find_run(run) / METRICS
-    if not path.is_file():
-        return None
-    *lines, _ = path.read_text().split("\n")  # a line without its end was cut off
-    return int(json.loads(lines[-1])["step"]) if lines else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -138,11 +137,9 @@ def beside(*parts: Tensor) -> Tensor:
     return torch.cat(pieces[1:], 1)
 
 
-def training_curves(metrics: Path) -> Figure | None:
-    """Terms of the bound per epoch in training and validation, and the agreement of a. Thesis, figure 6.8"""
-    if not metrics.is_file():
-        return None
-    records = [json.loads(line) for line in metrics.read_text().splitlines() if line.strip()]
+def training_curves(records: Sequence[Mapping[str, Any]]) -> Figure | None:
+    """Terms of the bound per epoch in training and validation, and the agreement of a; from the metrics of a run.
+    None where none of them is in it. Thesis, figure 6.8"""
     shown = [name for name in TERMS if any(record.get(name) for record in records)]
     if not shown:
         return None

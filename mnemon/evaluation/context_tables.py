@@ -9,6 +9,7 @@ from mnemon.evaluation.page_section import Section, grouped, number
 
 FACTORS = {
     "pseudo_accuracy": "a is right",
+    "kept_accuracy": "a stayed right",
     "constant_sets": "all items agree",
     "constant_items": "items that agree",
     "spread": "spread over the classes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ class Evaluation:
     """Importance samples and episodes of the parts that can be asked for any number."""
     root: Path | None = None
     """Where the data are, for parts that also need training images."""
+    history: Sequence[Mapping[str, Any]] = ()
+    """The metrics of the training, line by line."""
 
     @classmethod
     def of(
@@ -59,6 +61,7 @@ class Evaluation:
         num_samples: int = 16,
         num_episodes: int = 200,
         root: Path | None = None,
+        history: Sequence[Mapping[str, Any]] = (),
     ) -> Evaluation:
         data = config.data
         binarisation = {"none": "dequantised" if data.dequantise else None, "static": f"pixel > {data.threshold}"}
@@ -74,7 +77,7 @@ class Evaluation:
             "command": command,
             "commit": results.current_commit(),
         }
-        return cls(model, config, test, common, seed, num_samples, num_episodes, root)
+        return cls(model, config, test, common, seed, num_samples, num_episodes, root, history)
 
     @property
     def length(self) -> int:

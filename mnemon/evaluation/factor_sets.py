@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,8 @@ FACTOR_SETS = 23
 """The random stream of this file."""
 ITEMS = 10
 """Items of a generated set. Thesis, 6.4.1"""
+LAST_EPOCHS = 10
+"""How many epochs at the end of a training say whether it kept what it had found."""
 BATCH = 20
 
 
@@ -147,6 +149,19 @@ def _pseudo_accuracy(study: FactorStudy) -> Iterable[dict[str, Any]]:
     told = "a by its bound" if study.model.supervised else "a by q(a | X), contexts in their best order"
     note = f"{told}; {len(known)} unseen sets"
     yield study.evaluation.record(Estimate.of(right.double()), "pseudo_accuracy", "share", note=note)
+    kept = None if study.model.supervised else kept_accuracy(study.evaluation.history)
+    if kept is not None:
+        note = f"mean of the last {LAST_EPOCHS} epochs of the training; validation sets"
+        yield study.evaluation.record(kept, "kept_accuracy", "share", note=note, split="validation")
+
+
+def kept_accuracy(history: Sequence[Mapping[str, Any]]) -> Estimate | None:
+    """Pseudo-accuracy on validation sets over the last epochs of a training, whose mean a lost one pulls down; its
+    interval is that of the mean over these epochs. None without such metrics."""
+    last = [row for row in history if row["kind"] == "validation" and row["epoch"]][-LAST_EPOCHS:]
+    if not last or "agreement" not in last[-1]:
+        return None
+    return Estimate.of(torch.tensor([row["agreement"] for row in last], dtype=torch.float64))
 
 
 def _judge_test(study: FactorStudy, limit: int = 4000) -> Tensor:

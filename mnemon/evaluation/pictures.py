@@ -16,9 +16,11 @@ from mnemon.evaluation.fewshot import fewshot_episodes
 from mnemon.evaluation.fewshot_bounds import fitting
 from mnemon.evaluation.fewshot_pictures import address_histogram, one_shot_table
 from mnemon.evaluation.likelihood import TestSet
+from mnemon.memories.slots import ItemState
 from mnemon.models.addressing import AddressingModel
 from mnemon.models.codec_model import CodecModel
 from mnemon.models.reading import iterate, nearest
+from mnemon.models.slot_model import SlotModel
 
 PICTURES = 14
 SHOWN = 64
@@ -30,10 +32,13 @@ READERS, READS = 8, 12
 def draw_all(
     model: CodecModel, test: TestSet, out: Path, *, length: int, num_clusters: int | None = None, seed: int = 0
 ) -> list[Path]:
-    """Write a test episode and draw it into `out`, in up to six pictures; returns the files."""
+    """Write a test episode and draw it into `out`, in up to six pictures; returns the files. Of a learned memory, which
+    cannot be written: its most used slots, in two."""
     generator = stream(seed, PICTURES, device=str(test.device))
     order = torch.randperm(len(test.data), generator=stream(seed, PICTURES))[:length]
     episode = test.draw(order, generator)
+    if isinstance(model, SlotModel) and not model.can_write:
+        return draw_learned(model, episode, out, generator)
     options: dict[str, Any] = {} if num_clusters is None else {"num_clusters": num_clusters}
     state = model.write(episode, generator=generator, **options)
     files = [out / f"{name}.png" for name in ("episode", "samples", "iterative", "one_shot")]
@@ -49,6 +54,20 @@ def draw_all(
         if picture is not None:
             files.append(out / f"{name}.png")
             plots.save(picture, files[-1])
+    return files
+
+
+def draw_learned(model: SlotModel, images: Tensor, out: Path, generator: torch.Generator) -> list[Path]:
+    """Samples from a learned memory; then rows of samples from one slot each, of the slots that the images are found in
+    most (VMA, figure 2B); where addresses are not inferred, of the first slots."""
+    state = model.prior_state()
+    files = [out / f"{name}.png" for name in ("samples", "slots")]
+    plots.save_grid(model.sample(state, SHOWN, generator=generator), files[0])
+    rows = torch.arange(min(READERS, state.num_slots), device=images.device)
+    if isinstance(model, AddressingModel):
+        rows = model.address(state, images).log_probs().exp().mean(0).topk(len(rows)).indices
+    each = ItemState(state.items[rows, None], state.keys[rows, None])
+    plots.save_grid(model.sample(each, READS, generator=generator), files[1])
     return files
 
 

@@ -34,6 +34,15 @@ def save_weights(folder: Path, model: nn.Module) -> None:
         save_file(tensors, temporary, metadata={"format": "mnemon-model", "format_version": str(VERSION)})
 
 
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics file; none where there is no file, and not a last one that was cut off."""
+    path = folder / METRICS
+    if not path.is_file():
+        return []
+    *lines, _ = path.read_text().split("\n")
+    return [json.loads(line) for line in lines]
+
+
 def load_weights(folder: Path, model: nn.Module) -> None:
     """Load model.safetensors into a model, refusing weights of another one."""
     path = folder / WEIGHTS

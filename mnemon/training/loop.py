@@ -103,7 +103,10 @@ class Trainer:
         self.replays_steps = graphs == "steps" and fabric.world_size == 1
         if graphs != "none" and not self.replays_steps:
             self.model.use_graphs()
-        if fabric.device.type == "cuda" and config.training.channels_innermost:
+        innermost = config.training.channels_innermost
+        if innermost is None:
+            innermost = config.training.precision == "bf16-mixed"
+        if fabric.device.type == "cuda" and innermost:
             self.model.to(memory_format=torch.channels_last)
         self.step_module = fabric.setup_module(TrainingStep(self.model, config, data))
         self._begin_optimiser()

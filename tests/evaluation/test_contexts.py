@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -7,8 +8,9 @@ from mnemon.data.factors import black_and_white
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
 from mnemon.evaluation.context_space import explained, neighbour_vote
-from mnemon.evaluation.factor_sets import relative_entropy
+from mnemon.evaluation.factor_sets import kept_accuracy, relative_entropy
 from mnemon.evaluation.judge import train_judge
+from mnemon.training.checkpoint import read_metrics
 
 
 def test_neighbours_vote():
@@ -45,3 +47,16 @@ def test_the_judge_learns_what_images_show_and_leaves_random_numbers_alone():
     assert torch.equal(before, torch.get_rng_state())
     assert torch.equal(judge.values(Preprocessing("static")(data.images)), data.factors)
     assert judge.values(torch.zeros(2, 3, 1, 12, 12)).shape == (2, 3, 2)
+
+
+def test_kept_accuracy_is_of_the_last_epochs_alone(tmp_path):
+    rows = [{"kind": "validation", "epoch": epoch, "agreement": 0.1 if epoch < 4 else 0.9} for epoch in range(14)]
+    rows.insert(13, {"kind": "train", "epoch": 13, "agreement": 0.0})
+    assert kept_accuracy(rows).value == pytest.approx(0.9)
+    assert kept_accuracy(rows[:6]).value == pytest.approx((3 * 0.1 + 2 * 0.9) / 5)  # epoch 0 is before the training
+    assert kept_accuracy([]) is None
+    assert kept_accuracy([{"kind": "validation", "epoch": 1}]) is None
+    text = "\n".join(json.dumps(row) for row in rows)
+    assert read_metrics(tmp_path) == []
+    (tmp_path / "metrics.jsonl").write_text(text)  # its last line has no end: it was cut off
+    assert read_metrics(tmp_path) == rows[:-1]

@@ -240,6 +240,9 @@ class TestAddressing:
     def test_pictures(self, tmp_path):
         files = draw_all(addressing(), patterns(), tmp_path, length=12)
         assert [file.stem for file in files] == ["episode", "samples", "iterative", "one_shot", "addresses"]
+        learned = draw_all(addressing(num_slots=7), patterns(), tmp_path, length=12)
+        assert [file.stem for file in learned] == ["samples", "slots"]
+        assert all(file.stat().st_size > 0 for file in learned)
         figure = address_picture(addressing(), patterns(), targets=2)
         assert len(figure.axes) == 2 * 7
         assert address_picture(model_of(of_kind("vae")), patterns()) is None
