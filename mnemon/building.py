@@ -99,7 +99,7 @@ def context_aware(config: ModelConfig) -> CodecModel:
         nets = ConditionalContexts(hidden, number, context_dim, layer_dim, hidden, config.pooling or "mean")
     else:
         nets = TiedContexts(hidden, number, context_dim, layer_dim, hidden)
-    options = given(config, "constant", "pooling")
+    options = given(config, "constant", "pooling", "prior_components")
     return ContextAwareLearner(codec, nets, number, context_dim, supervised=config.supervised, **options)
 
 

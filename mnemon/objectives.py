@@ -67,13 +67,15 @@ class Surrogate:
     """What a training step maximises, item by item, the parts of the bound that it reports, and the memory.
 
     value None: the terms are themselves what is differentiated. agreement: the share of episodes whose inferred
-    discrete choice is the known one, where it is known. Shapes: value (*B, Q), and the terms likewise; agreement ()
+    discrete choice is the known one, where it is known. extra: what is maximised beside the bound, and is no part of
+    it. Shapes: value (*B, Q), and the terms likewise; agreement (); extra (*B)
     """
 
     value: Tensor | None
     terms: Terms
     state: Any
     agreement: Tensor | None = None
+    extra: Tensor | None = None
 
 
 def elbo(log_weights: Tensor) -> Tensor:

@@ -122,7 +122,7 @@ MODELS: dict[str, Entry] = {
         "Durkan, 2017 (thesis), chapter 6",
         "K Gaussian contexts of size D, and which of them are constant",
         "2 K D + S + P + 1",
-        frozenset({*building.CONTEXT_SIZES, "constant", "pooling", "supervised", "contexts"}),
+        frozenset({*building.CONTEXT_SIZES, "constant", "pooling", "supervised", "contexts", "prior_components"}),
         building.context_aware,
     ),
     "dkm": Entry(

@@ -28,9 +28,10 @@ from mnemon.memories.frames import Frames
 from mnemon.models import constant_choice
 from mnemon.models.agreement import best_agreement
 from mnemon.models.codec_model import CodeModel, Writing, full_precision
-from mnemon.models.context_latents import combine_contexts, draw_codes, infer_latents, mean_code
+from mnemon.models.context_latents import combine_contexts, draw_codes, infer_latents, mean_code, mixture_fit
 from mnemon.nets.codec import Codec
-from mnemon.nets.contexts import Contexts
+from mnemon.nets.context_mixture import ContextMixture
+from mnemon.nets.contexts import Contexts, TiedContexts
 from mnemon.nets.residual import ResidualMLP
 from mnemon.nets.sets import PoolingKind, make_pooling
 from mnemon.objectives import Estimator, Request, Surrogate
@@ -64,6 +65,8 @@ class ContextAwareLearner(CodeModel):
     contexts      how contexts are inferred: see `mnemon.nets.contexts`
     constant      "one": exactly one context is constant; "any": any of them, also none or all
     supervised    training is told a; q(a | X) is then not learned, and where a is not given it is what the bound says
+    prior_components  of a mixture that is fitted to contexts and stands for p(c_k) in evaluation and in every draw (see
+                  `ContextMixture`); None: N(0, I). For tied contexts, whose prior sees no other latent
     pooling       of the net of q(a | X), which sees the images themselves: encodings change with what contexts hold,
                   and what was found out about a would change with them
     """
@@ -79,6 +82,7 @@ class ContextAwareLearner(CodeModel):
         *,
         constant: Constant = "one",
         supervised: bool = False,
+        prior_components: int | None = None,
         pooling: PoolingKind = "mean",
     ) -> None:
         super().__init__(codec)
@@ -96,6 +100,14 @@ class ContextAwareLearner(CodeModel):
         self.num_contexts, self.context_dim, self.supervised = num_contexts, context_dim, supervised
         self.estimators = ("enumerate",) if supervised else OWN_ESTIMATORS  # type: ignore[misc]
         self.contexts = contexts
+        self.mixture: ContextMixture | None = None
+        if prior_components is not None:
+            if not isinstance(contexts, TiedContexts):
+                raise ValueError(
+                    f"prior_components: expected tied contexts, got {type(contexts).__name__}: their prior depends on "
+                    "the constant ones; set model.contexts=tied, or leave prior_components out"
+                )
+            self.mixture = ContextMixture(num_contexts, context_dim, prior_components)
         self.patterns: Tensor
         self.register_buffer("patterns", constant_patterns(num_contexts, constant).float(), persistent=False)
         self.pooled_dims = [contexts.pooled_dim]
@@ -134,7 +146,8 @@ class ContextAwareLearner(CodeModel):
         return self._contexts_of("write", x, self.codec.encodings(x), how.prior, how.mask, how.weights, constant)
 
     def prior_state(self, batch_shape: tuple[int, ...] = ()) -> ContextsState:
-        """p(c_k) = N(0, I), every allowed pattern equally likely. Sets that are sampled from it are new ones."""
+        """p(c_k) = N(0, I), every allowed pattern equally likely. Sets that are sampled from it are new ones; with a
+        mixture for p(c_k), they are drawn from that, which no state could hold."""
         zero = self._like.new_zeros(*batch_shape, self.num_contexts, self.context_dim)
         choice = self._like.new_full((*batch_shape, len(self.patterns)), -math.log(len(self.patterns)))
         pooled = self._like.new_zeros(*batch_shape, sum(self.pooled_dims))
@@ -180,7 +193,7 @@ class ContextAwareLearner(CodeModel):
     def _choice_by_bound(self, x: Tensor, encodings: Tensor, q: DiagonalGaussian, counts: Tensor | None) -> Tensor:
         """softmax of the bound under each pattern, at the means of all latents. Shapes: -> (*B, M)"""
         chosen = constant_choice.every_pattern(self.patterns, q.mean.shape[:-2])
-        found = infer_latents(self.contexts, encodings, q, chosen, None, at_mean=True)
+        found = infer_latents(self.contexts, encodings, q, chosen, None, at_mean=True, mixture=self._evaluated)
         per_item = self.codec.log_prob(found.code, x) - found.code_kl - found.varying_kl
         return constant_choice.choice_by_bound(per_item, found.constant_kl, counts)
 
@@ -220,6 +233,22 @@ class ContextAwareLearner(CodeModel):
         estimator: Estimator | None = None,
         kl_weight: float | Tensor = 1.0,
     ) -> tuple[Terms, ContextsState]:
+        return self._parts(x, mask, write_mask, generator, constant=constant, estimator=estimator, kl_weight=kl_weight)[
+            :2
+        ]
+
+    def _parts(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        write_mask: Tensor | None,
+        generator: torch.Generator | None,
+        *,
+        constant: Tensor | None,
+        estimator: Estimator | None,
+        kl_weight: float | Tensor,
+    ) -> tuple[Terms, ContextsState, Tensor | None]:
+        """The parts of the bound, the memory, and in training how well the mixture fits. Shapes: fit (*B)"""
         codes = estimator is None or estimator.codes or not self.training
         estimator = constant_choice.used_estimator(estimator if constant is None else None, self.training)
         by_bound = estimator.kind in constant_choice.BY_BOUND
@@ -234,7 +263,9 @@ class ContextAwareLearner(CodeModel):
             chosen = constant_choice.every_pattern(self.patterns, state.batch_shape)
         else:
             chosen, choice_kl = constant_choice.relaxed_pattern(log_q, self.patterns, estimator, generator)
-        found = infer_latents(self.contexts, encodings, state.constant, chosen, generator, codes=codes)
+        found = infer_latents(
+            self.contexts, encodings, state.constant, chosen, generator, codes=codes, mixture=self._evaluated
+        )
         parts = [self.codec.log_prob(found.code, x), found.code_kl, found.varying_kl, found.constant_kl]
         counts = None if mask is None else mask.to(parts[0].dtype)
         if by_bound:
@@ -243,7 +274,16 @@ class ContextAwareLearner(CodeModel):
         if summed:
             parts = constant_choice.sum_out(parts, log_q)
         reconstruction, code_kl, varying_kl, constant_kl = parts
-        return Terms(reconstruction, code_kl, varying_kl, constant_kl, counts, choice_kl), state
+        fit = None
+        if self.mixture is not None and self.training:
+            share = log_q.exp() @ self.patterns if constant is None and summed else chosen
+            fit = mixture_fit(self.contexts, self.mixture, encodings, state.constant, share, counts)
+        return Terms(reconstruction, code_kl, varying_kl, constant_kl, counts, choice_kl), state, fit
+
+    @property
+    def _evaluated(self) -> ContextMixture | None:
+        """The prior of contexts where it is not N(0, I), under which training maximises the bound."""
+        return None if self.training else self.mixture
 
     def _surrogate(self, x: Tensor, asked: Request, generator: torch.Generator | None) -> Surrogate:
         """`terms`, with a as the episodes give it if training is supervised; otherwise a is only compared with it."""
@@ -254,14 +294,16 @@ class ContextAwareLearner(CodeModel):
                 "data.episodes=factors, or model.supervised=false"
             )
         told = known if self.supervised else None
-        terms, state = self.terms_and_state(
-            x, mask=asked.mask, write_mask=asked.write_mask, generator=generator, constant=told,
-            estimator=asked.estimator, kl_weight=asked.kl_weight,
+        self.codec.check("surrogate", x)
+        self._check_items("surrogate", x, told)
+        terms, state, fit = self._parts(
+            self._present(x, asked.mask), asked.mask, asked.write_mask, generator,
+            constant=told, estimator=asked.estimator, kl_weight=asked.kl_weight,
         )  # fmt: skip
         agreement = None
         if known is not None and not self.supervised and known.shape[-1] == self.num_contexts:
             agreement = best_agreement(self._likely_pattern(state), known)
-        return Surrogate(None, terms, state, agreement)
+        return Surrogate(None, terms, state, agreement, fit)
 
     # -- reading and generating --------------------------------------------------------------------
 
@@ -283,7 +325,7 @@ class ContextAwareLearner(CodeModel):
         """
         check_size("n", n)
         chosen = self._draw_pattern(state, generator) if constant is None else constant
-        codes = draw_codes(self.contexts, state.constant, chosen, n, generator, at_mean=at_mean)
+        codes = self._draw_codes(state, chosen, n, generator, at_mean=at_mean)
         return self._image(self.codec.decode(codes), sample_pixels, generator)
 
     def combine(self, states: Sequence[ContextsState], constants: Sequence[Tensor]) -> tuple[ContextsState, Tensor]:
@@ -295,7 +337,8 @@ class ContextAwareLearner(CodeModel):
             raise ValueError(f"combine: expected a pattern for every state, got {len(constants)} for {len(states)}")
         whole = self.prior_state(tuple(states[0].batch_shape))
         q, together = combine_contexts(whole.constant, [state.constant for state in states], constants)
-        return whole.replace(mean=q.mean, std=q.std), together
+        count = torch.stack([state.count for state in states]).amax(0)  # not 0: contexts are given
+        return whole.replace(mean=q.mean, std=q.std, count=count), together
 
     def _draw_pattern(self, state: ContextsState, generator: torch.Generator | None) -> Tensor:
         return constant_choice.draw_pattern(state.log_choice, self.patterns, generator)
@@ -310,7 +353,15 @@ class ContextAwareLearner(CodeModel):
         return infer_latents(self.contexts, encodings, state.constant, chosen, generator, at_mean=at_mean).code
 
     def _sample_codes(self, state: ContextsState, n: int, generator: torch.Generator | None) -> Tensor:
-        return draw_codes(self.contexts, state.constant, self._draw_pattern(state, generator), n, generator)
+        return self._draw_codes(state, self._draw_pattern(state, generator), n, generator)
+
+    def _draw_codes(
+        self, state: ContextsState, chosen: Tensor, n: int, generator: torch.Generator | None, *, at_mean: bool = False
+    ) -> Tensor:
+        return draw_codes(
+            self.contexts, state.constant, chosen, n, generator,
+            at_mean=at_mean, mixture=self.mixture, fresh=state.count == 0,
+        )  # fmt: skip
 
     def _mean_code(self, state: ContextsState) -> Tensor:
         return mean_code(self.contexts, state.constant, self._likely_pattern(state))
@@ -318,7 +369,7 @@ class ContextAwareLearner(CodeModel):
     def _log_weight(self, state: ContextsState, x: Tensor, generator: torch.Generator | None) -> Tensor:
         """a and the constant contexts are drawn once for all items of an episode."""
         encodings, chosen = self.codec.encodings(x), self._draw_pattern(state, generator)
-        found = infer_latents(self.contexts, encodings, state.constant, chosen, generator)
+        found = infer_latents(self.contexts, encodings, state.constant, chosen, generator, mixture=self._evaluated)
         return self.codec.log_prob(found.code, x) + found.log_ratio
 
     # -- checks ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mnemon.distributions.gaussian import DiagonalGaussian
+from mnemon.nets.context_mixture import ContextMixture
 from mnemon.nets.contexts import Contexts, standard_like
 
 
@@ -35,29 +36,36 @@ def infer_latents(
     *,
     at_mean: bool = False,
     codes: bool = True,
+    mixture: ContextMixture | None = None,
 ) -> Latents:
     """Contexts and codes of items under given patterns, which all use the same noise.
 
-    codes: without them z is 0 and costs nothing, and its nets have gradients of 0.
+    codes    without them z is 0 and costs nothing, and its nets have gradients of 0
+    mixture  the prior of contexts; that of the nets when absent
     Shapes: encodings (*B, T, width), q (*B, K, D), chosen (..., *B, K) with values in [0, 1]
     """
     scale, used = 0.0 if at_mean else 1.0, 1.0 if codes else 0.0
     chosen = chosen.to(q.mean.dtype)
     fixed = q.mean + scale * q.std * _noise(q.mean, q.mean.shape, generator)
     shared = chosen[..., None] * fixed
-    q_v, p_v = nets.varying(encodings, shared, chosen), nets.varying_prior(shared, chosen)
+    q_v = nets.varying(encodings, shared, chosen)
     shape = (*encodings.shape[:-1], *q.mean.shape[-2:])
     varying = q_v.mean + scale * q_v.std * _noise(q.mean, shape, generator)
     free = 1 - chosen[..., None, :]
     c = shared[..., None, :, :] + free[..., None] * varying
     q_z, p_z = nets.code(encodings, c), nets.code_prior(c)
     z = q_z.mean + scale * q_z.std * _noise(q.mean, (*encodings.shape[:-1], nets.code_dim), generator)  # type: ignore[arg-type]
-    ratio = (free * _log_ratios(varying, p_v, q_v)).sum(-1) + _log_ratios(z, p_z, q_z)
+    if mixture is None:
+        p_v = nets.varying_prior(shared, chosen)
+        log_prior, varying_kl, constant_kl = p_v.log_prob(varying), q_v.kl(p_v), q.kl(standard_like(q))
+    else:
+        log_prior, varying_kl, constant_kl = mixture.log_prob(varying), mixture.kl(q_v), mixture.kl(q)
+    ratio = (free * (log_prior - q_v.log_prob(varying))).sum(-1) + p_z.log_prob(z) - q_z.log_prob(z)
     return Latents(
         code=torch.cat((c.flatten(-2), used * z.expand(*c.shape[:-2], -1)), -1),
         code_kl=used * q_z.kl(p_z).expand(c.shape[:-2]),
-        varying_kl=(free * q_v.kl(p_v)).sum(-1),
-        constant_kl=(chosen * q.kl(standard_like(q))).sum(-1),
+        varying_kl=(free * varying_kl).sum(-1),
+        constant_kl=(chosen * constant_kl).sum(-1),
         log_ratio=ratio,
     )
 
@@ -70,19 +78,52 @@ def draw_codes(
     generator: torch.Generator | None,
     *,
     at_mean: bool = False,
+    mixture: ContextMixture | None = None,
+    fresh: Tensor | None = None,
 ) -> Tensor:
     """Codes of n new items: constant contexts from q, or its means, once for the set; the rest from the prior.
 
-    Shapes: q (*B, K, D), chosen (*B, K) -> (*B, n, C)
+    mixture  the prior of contexts; that of the nets when absent
+    fresh    with a mixture: the sets of which nothing is known, whose constant contexts are drawn from it as well
+
+    Shapes: q (*B, K, D), chosen (*B, K), fresh (*B) -> (*B, n, C)
     """
     chosen = chosen.to(q.mean.dtype)
     fixed = q.mean if at_mean else q.rsample(generator=generator)
-    shared = chosen[..., None] * fixed
-    p_v = nets.varying_prior(shared, chosen)
     shape = (*chosen.shape[:-1], n, *q.mean.shape[-2:])
-    varying = p_v.mean + p_v.std * _noise(fixed, shape, generator)
+    if mixture is not None:
+        if fresh is not None:
+            fixed = torch.where(fresh[..., None, None], mixture.sample(tuple(fixed.shape[:-2]), generator), fixed)
+        shared, varying = chosen[..., None] * fixed, mixture.sample(shape[:-2], generator)
+    else:
+        shared = chosen[..., None] * fixed
+        p_v = nets.varying_prior(shared, chosen)
+        varying = p_v.mean + p_v.std * _noise(fixed, shape, generator)
     c = shared[..., None, :, :] + (1 - chosen)[..., None, :, None] * varying
     return torch.cat((c.flatten(-2), nets.code_prior(c).rsample(generator=generator)), -1)
+
+
+def mixture_fit(
+    nets: Contexts,
+    mixture: ContextMixture,
+    encodings: Tensor,
+    q: DiagonalGaussian,
+    share: Tensor,
+    counts: Tensor | None,
+) -> Tensor:
+    """Expected log density of contexts under the mixture: of a set's where constant, of its items' where varying.
+
+    Nothing but the mixture learns from it. Shapes: encodings (*B, T, width), q (*B, K, D), share of each context's
+    being constant (*B, K), counts (*B, T) -> (*B)
+    """
+    with torch.no_grad():
+        share = share.to(q.mean.dtype)
+        each = nets.varying(encodings, q.mean, share)
+    items = mixture.expected_log_prob(each)
+    counts = torch.ones_like(items[..., 0]) if counts is None else counts
+    varying = (counts[..., None] * items).sum(-2) / counts.sum(-1, keepdim=True)
+    whole = mixture.expected_log_prob(DiagonalGaussian(q.mean.detach(), q.std.detach()))
+    return (share * whole + (1 - share) * varying).sum(-1)
 
 
 def mean_code(nets: Contexts, q: DiagonalGaussian, chosen: Tensor) -> Tensor:
@@ -111,7 +152,3 @@ def combine_contexts(
 
 def _noise(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
     return torch.randn(tuple(shape), dtype=like.dtype, device=like.device, generator=generator)
-
-
-def _log_ratios(value: Tensor, p: DiagonalGaussian, q: DiagonalGaussian) -> Tensor:
-    return p.log_prob(value) - q.log_prob(value)

@@ -53,8 +53,9 @@ SIZES = {
     ),
     "model": (
         "num_filters", "code_dim", "num_slots", "num_clusters", "num_segments", "num_steps", "online_chunks",
-        "context_dim", "hidden", "layer_dim", "num_layers", "num_contexts", "embedding_dim", "content_dim",
-        "num_matching_steps", "num_reads", "read_size", "inverse_steps", "dynamic_size", "num_hops", "write_steps",
+        "context_dim", "hidden", "layer_dim", "num_layers", "num_contexts", "prior_components",
+        "embedding_dim", "content_dim", "num_matching_steps",
+        "num_reads", "read_size", "inverse_steps", "dynamic_size", "num_hops", "write_steps",
         "read_steps", "reference_count",
     ),
     "objective": ("num_samples",),

@@ -163,7 +163,7 @@ def bound_loss(
     if config.recall_weight > 0:
         recall = _recall(model, config, found.state, x, mask, generator, roles.scored)
         objective = objective + config.recall_weight * recall
-    extra = model.auxiliary(x, mask=mask)
+    extra = model.auxiliary(x, mask=mask) if found.extra is None else found.extra
     if extra is not None:
         auxiliary = extra.mean()
         objective = objective + auxiliary

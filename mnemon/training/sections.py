@@ -116,6 +116,8 @@ class ModelConfig:
     """Training is told which contexts are constant (weak supervision)."""
     contexts: Literal["thesis", "tied"] | None = None
     """How contexts are inferred: see `mnemon.models.context_aware`."""
+    prior_components: int | None = None
+    """Of a mixture that is fitted to the contexts of a context-aware learner; N(0, I) when absent."""
     autoencoder_weight: float | None = None
     trainable_prior: bool = False
     embedding_dim: int | None = None

@@ -137,6 +137,7 @@ MODELS = {
     "statistician_relation": lambda: full_statistician(pooling="relation"),
     "context_aware": context_aware,
     "context_aware_thesis": lambda: context_aware("thesis", constant="any", pooling="relation"),
+    "context_aware_mixture": lambda: context_aware(prior_components=2),
     "context_aware_told": lambda: context_aware(supervised=True),
     "centre": lambda: extending.example().CentreModel(codec(), spread=0.3),
 }

@@ -157,7 +157,59 @@ def test_agreement_does_not_depend_on_the_order_of_contexts():
     assert best_agreement(half.float(), half[[0, 2, 2, 3]]) == 0.75
 
 
+def test_a_mixture_learns_beside_the_bound_and_changes_nothing_of_it():
+    x = images(2, 4)
+    plain, mixed = context_aware().train(), context_aware(prior_components=3).train()
+    mixed.load_state_dict(plain.state_dict(), strict=False)
+    before, found = (model.surrogate(x, Estimator("posterior"), generator=seeded(1)) for model in (plain, mixed))
+    torch.testing.assert_close(found.terms.joint, before.terms.joint)
+    assert before.extra is None
+    assert found.extra.shape == (2,)
+    found.extra.sum().backward()
+    learning = {name for name, p in mixed.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+    assert learning == {"mixture.means", "mixture.log_stds", "mixture.logits"}
+
+
+def test_the_mixture_is_fitted_to_constant_contexts_once_and_to_varying_ones_item_by_item():
+    """Against a loop over sets, contexts and items, with a known a."""
+    model, x = context_aware(prior_components=3, supervised=True).train(), images(3, 4)
+    constant = torch.tensor([[True, False], [False, True], [True, False]])
+    found = model.surrogate(x, Estimator("enumerate"), roles=Roles(constant=constant), generator=seeded(1)).extra
+    state, encodings = model.write(x, constant=constant), model.codec.encodings(x)
+    nothing = torch.zeros_like(state.mean)
+    items = model.contexts.varying(encodings, nothing, constant)
+    for b in range(3):
+        expected = 0.0
+        for k in range(2):
+            whole = [state.constant[b]] if constant[b, k] else [items[b, t] for t in range(4)]
+            values = [model.mixture.expected_log_prob(q)[k] for q in whole]
+            expected = expected + sum(values) / len(values)
+        torch.testing.assert_close(found[b], expected)
+
+
+def test_draws_and_evaluation_are_under_the_mixture():
+    model, x = context_aware(prior_components=2), images(2, 4)
+    with torch.no_grad():  # one sharp place for every context: what is drawn is known
+        model.mixture.means.fill_(3.0)
+        model.mixture.log_stds.fill_(-12.0)
+    size = model.num_contexts * model.context_dim
+    fresh = model._draw_codes(model.prior_state((2,)), told(model, 2, 0), 5, seeded())[..., :size]
+    torch.testing.assert_close(fresh, torch.full_like(fresh, 3.0), atol=1e-3, rtol=0)
+    state = model.write(x)
+    written = model._draw_codes(state, told(model, 2, 0), 5, seeded(), at_mean=True)[..., :size].unflatten(-1, (2, -1))
+    torch.testing.assert_close(written[:, :, 0], state.mean[:, None, 0].expand_as(written[:, :, 0]))
+    torch.testing.assert_close(written[:, :, 1], torch.full_like(written[:, :, 1], 3.0), atol=1e-3, rtol=0)
+    mixed, together = model.combine([state, state], [told(model, 2, 0), told(model, 2, 1)])
+    torch.testing.assert_close(
+        model._draw_codes(mixed, together, 1, seeded(), at_mean=True)[:, 0, :size], state.mean.flatten(1)
+    )
+    terms = model.terms_and_state(x, generator=seeded(1), constant=told(model, 2, 0))[0]
+    torch.testing.assert_close(terms.memory_kl, model.mixture.kl(state.constant)[:, 0])
+
+
 def test_bad_input():
+    with pytest.raises(ValueError, match="prior_components: expected tied contexts"):
+        context_aware("thesis", prior_components=2)
     model, x = context_aware(), images(4)
     with pytest.raises(ValueError, match="at least 2 items, got 1"):
         model.write(x[:1])

@@ -1,0 +1,59 @@
+"""A prior of contexts that follows what contexts are inferred: a mixture of Gaussians for each of them.
+
+Contexts of a few values, such as ten digits, leave holes in N(0, I): what is drawn there is none of them. The mixture
+is fitted beside the training, which it does not change: the bound is maximised under N(0, I); it is evaluated, and
+everything is drawn, under the mixture.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mnemon.core.checks import check_size
+from mnemon.distributions.gaussian import LOG_2PI, DiagonalGaussian
+
+SPREAD = 0.7
+"""Of the components' means at the start: apart, and together about N(0, I)."""
+
+
+class ContextMixture(nn.Module):
+    """p(c_k) = sum_j w_kj N(m_kj, diag(s_kj^2)) for each of K contexts, which are independent."""
+
+    def __init__(self, num_contexts: int, context_dim: int, num_components: int) -> None:
+        super().__init__()
+        check_size("prior_components", num_components)
+        self.means = nn.Parameter(SPREAD * torch.randn(num_contexts, num_components, context_dim))
+        self.log_stds = nn.Parameter(torch.zeros(num_contexts, num_components, context_dim))
+        self.logits = nn.Parameter(torch.zeros(num_contexts, num_components))
+
+    def expected_log_prob(self, q: DiagonalGaussian) -> Tensor:
+        """At most E_q log p(c): log sum_j w_j exp(E_q log N_j(c)), which Jensen's inequality puts below it. Exact where
+        q is a point. Shapes: q (..., K, D) -> (..., K)"""
+        return self._log_density(q.mean, q.mean.square() + q.std.square())
+
+    def log_prob(self, c: Tensor) -> Tensor:
+        """Shapes: (..., K, D) -> (..., K)"""
+        return self._log_density(c, c.square())
+
+    def kl(self, q: DiagonalGaussian) -> Tensor:
+        """At least KL(q || p), so that a bound with it stays one. Shapes: q (..., K, D) -> (..., K)"""
+        return -q.entropy() - self.expected_log_prob(q)
+
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+        """Shapes: -> (*shape, K, D)"""
+        number = torch.Size(shape).numel()
+        drawn = torch.multinomial(self.logits.softmax(-1), number, replacement=True, generator=generator)[..., None]
+        noise = torch.randn(
+            *drawn.shape[:-1], self.means.shape[-1], dtype=self.means.dtype, device=drawn.device, generator=generator
+        )
+        mean, log_std = (part.take_along_dim(drawn, 1) for part in (self.means, self.log_stds))
+        return (mean + log_std.exp() * noise).movedim(0, 1).reshape(*shape, *self.means.shape[::2])
+
+    def _log_density(self, mean: Tensor, square: Tensor) -> Tensor:
+        """Of means and mean squares of c. Shapes: (..., K, D) both -> (..., K)"""
+        precision = (-2 * self.log_stds).exp()
+        quadratic = torch.einsum("...kd,kjd->...kj", square, precision)
+        quadratic = quadratic - 2 * torch.einsum("...kd,kjd->...kj", mean, precision * self.means)
+        constant = (precision * self.means.square() + 2 * self.log_stds + LOG_2PI).sum(-1)
+        return (self.logits.log_softmax(-1) - 0.5 * (quadratic + constant)).logsumexp(-1)
