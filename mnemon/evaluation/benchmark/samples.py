@@ -91,7 +91,7 @@ def samples(subject: Subject, asked: set[str], judge: Judge | None) -> Records:
         for question, value in values.items():
             found.setdefault(question, []).append(value.double().cpu())
     floats = subject.floats(length)
-    for question in asked:
+    for question in sorted(asked):
         settings = {"judge": round(judge.accuracy, 3)} if judge is not None and "judged" in _metric(question) else {}
         estimate = Estimate.of(torch.cat(found[question]))
         yield subject.record(question, estimate, settings, episode_length=length, memory_floats=floats)
