@@ -400,10 +400,10 @@ def test_a_process_that_dies_takes_no_other_cell_with_it(tmp_path):
             (first,) = [each for each in multiprocessing.active_children() if each.name == f"{workers.NAME}-1"]
             first.kill()
 
-    cells = plan(protocol, kinds=("vae", "copy", "slots", "modern-hopfield"))
+    cells = plan(protocol, kinds=("vae", "copy", "slots"))
     assert run_grid(cells, protocol, place, say=say)
     states = {cell.kind: status(cell, protocol, place.runs).state for cell in cells}
-    assert states == {"vae": "failed", "copy": "done", "slots": "done", "modern-hopfield": "done"}
+    assert states == {"vae": "failed", "copy": "done", "slots": "done"}
     notes = [read_note(r["note"]) for r in Answers.open(Cell("glyphs", "vae", 0).folder(place.runs)).records]
     assert {note.question for note in notes} == set(BY_NAME)
     assert all("code -9" in note.reason for note in notes)
@@ -411,9 +411,9 @@ def test_a_process_that_dies_takes_no_other_cell_with_it(tmp_path):
 
 
 def test_cells_beside_one_another_give_the_numbers_of_cells_one_by_one(grid, place, tmp_path):
-    """Stopped before anything begins, then worked off; one of the cells breaks, and the others do not notice."""
-    broken = tiny(statistician={"stages": [{"share": 1.0, "learning_rate": 1e30, "patience": 0}]})
-    there, cells = beside(tmp_path), plan(broken, kinds=(*PAIR, "statistician"))
+    """Stopped before anything begins, then worked off; the longest, which is first, breaks: its process is replaced."""
+    broken = tiny(dkm={"stages": [{"share": 1.0, "learning_rate": 1e30, "patience": 0}]})
+    there, cells = beside(tmp_path), plan(broken, kinds=(*PAIR, "dkm"))
     there.runs.joinpath("glyphs").mkdir(parents=True)
     shutil.copy(place.runs / "glyphs" / "judge.safetensors", there.runs / "glyphs")
     assert not run_grid(cells, broken, there, until=0.0)

@@ -102,9 +102,13 @@ def reading_scores(model: MemoryModel, support: Tensor, queries: Tensor, generat
 
     Shapes: support (B, W, S, C, H, V), queries (B, Q, C, H, V) -> (B, Q, W)
     """
-    state = model.write(support, generator=generator)
-    asked = queries.unsqueeze(1).expand(*support.shape[:2], *queries.shape[1:])
-    return _minus_error(model, state, asked, generator).mT
+    found = []
+    at_once = max(1, FRAMES_AT_ONCE // (support.shape[1] * queries.shape[1]))
+    for examples, asked in zip(support.split(at_once), queries.split(at_once), strict=True):
+        state = model.write(examples, generator=generator)
+        every = asked.unsqueeze(1).expand(*examples.shape[:2], *asked.shape[1:])
+        found.append(_minus_error(model, state, every, generator).mT)
+    return torch.cat(found)
 
 
 def _minus_error(model: MemoryModel, state: Any, x: Tensor, generator: torch.Generator) -> Tensor:

@@ -23,14 +23,15 @@ from mnemon.models.hopfield import SlotMemory
 Records = Iterator[dict[str, Any]]
 Written = torch.Tensor | None
 """Which frames of an episode are written; all when None. Shapes: (T)"""
-FRAMES_AT_ONCE = 1024
-"""Frames of all episodes of a batch."""
+FRAMES_AT_ONCE, WITH_CODEC = 1024, 5120
+"""Frames of all episodes of a batch; more where nets take them in blocks, since some memories are written frame by
+frame, in all episodes at once."""
 MOST_EPISODES = 256
 """Of a batch of short ones: each has a memory of its own."""
 FEWEST_FRAMES = 64
 """Frames of all episodes that a recall is measured on."""
-BOUND_FRAMES, LEAST_BATCHES = 2048, 4
-"""Frames, and batches of episodes, that a bound against length or size is measured on."""
+BOUND_FRAMES = 2048
+"""Frames that a bound against length or size is measured on, at least."""
 READS = 3
 """Reads that a recall is measured after where the number of reads is not the question."""
 
@@ -145,9 +146,10 @@ def _memory_of(model: MemoryVAE, **sizes: int) -> Iterator[None]:
         model.memory = memory
 
 
-def _batch(test: TestSet, length: int) -> int:
+def _batch(subject: Subject, test: TestSet, length: int) -> int:
     """Episodes at a time: as many as the images make, and not too many."""
-    return max(1, min(MOST_EPISODES, FRAMES_AT_ONCE // length, len(test.data) // length))
+    frames = WITH_CODEC if isinstance(subject.model, CodecModel) else FRAMES_AT_ONCE
+    return max(1, min(MOST_EPISODES, frames // length, len(test.data) // length))
 
 
 def _recall_errors(
@@ -160,7 +162,7 @@ def _recall_errors(
 ) -> list[tuple[Estimate, ...]]:
     """By corruption and number of reads. Short episodes are more, since one of a single frame says little."""
     episodes = max(subject.sizes.recall_episodes, FEWEST_FRAMES // length)
-    batch = min(_batch(test, length), episodes)
+    batch = min(_batch(subject, test, length), episodes)
     write = {} if written is None else {"mask": written.expand(batch, -1)}
     found = errors_of_corruptions(
         subject.model, test, damage, episode_length=length, batch_size=batch, num_batches=-(-episodes // batch),
@@ -178,11 +180,11 @@ def _recall(subject: Subject, question: str, at: Setting, written: Written = Non
 
 def _bounds(subject: Subject, question: str, at: Setting, written: Written = None) -> Records:
     """Conditional, and joint where there is one."""
-    batch = _batch(at.test, at.length)
+    batch = _batch(subject, at.test, at.length)
     write: dict[str, Any] = {} if written is None else {"write_mask": written.expand(batch, -1)}
     found = episode_bounds(
         subject.model, at.test, episode_length=at.length, batch_size=batch,
-        num_batches=max(LEAST_BATCHES, BOUND_FRAMES // (batch * at.length)), **write,
+        num_batches=-(-BOUND_FRAMES // (batch * at.length)), **write,
     )  # fmt: skip
     for kind in ("conditional", "joint"):
         if kind in found:

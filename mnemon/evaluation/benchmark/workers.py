@@ -8,12 +8,12 @@ process that dies takes nothing with it but its own cell, and another one takes 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Literal, NamedTuple
@@ -29,6 +29,8 @@ from mnemon.training.progress import OutOfTime, is_over
 NAME = "mnemon-bench"
 PATIENCE = 10.0
 """Seconds that a process has to end in."""
+SHARE = 0.25
+"""Of the processes that work on the same model at a time, where there is other work."""
 SPAWN = multiprocessing.get_context("spawn")  # a forked process cannot use a GPU that its parent has used
 
 Word = Literal["asked", "out of time"]
@@ -66,16 +68,17 @@ class Worker:
             return None
         return told
 
-    def end(self) -> int | None:
-        """By a signal on which files are left as they were; returns the exit code."""
+    def dismiss(self) -> None:
+        """Ask it to end, by a signal on which no file is left half written."""
         if self.process.is_alive():
             self.process.terminate()
+
+    def wait_for_end(self) -> None:
         self.process.join(PATIENCE)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
         self.channel.close()
-        return self.process.exitcode
 
 
 def work_off(jobs: Iterable[Job], protocol: Protocol, place: Place, number: int) -> Iterator[tuple[Cell, bool]]:
@@ -84,15 +87,15 @@ def work_off(jobs: Iterable[Job], protocol: Protocol, place: Place, number: int)
     One that breaks, or whose process dies, has answers that say so. After that its process is replaced: a device that
     failed once, or memory that ran out, may not be the same again.
     """
-    queue, busy = deque(jobs), dict[Connection, Worker]()
-    fresh = iter(range(1, sys.maxsize))
+    queue, busy, ending = list(jobs), dict[Connection, Worker](), list[Worker]()
+    numbers = itertools.count(1)
     try:
         while queue or busy:
             if queue and is_over(queue[0].until):  # no process has to be asked
-                yield queue.popleft().cell, False
+                yield queue.pop(0).cell, False
                 continue
             while queue and len(busy) < number:
-                _give(queue.popleft(), Worker(next(fresh), protocol, place), busy)
+                _give(_next(queue, busy, number), Worker(next(numbers), protocol, place), busy)
             for channel in wait(list(busy)):
                 assert isinstance(channel, Connection)
                 worker = busy.pop(channel)
@@ -104,13 +107,24 @@ def work_off(jobs: Iterable[Job], protocol: Protocol, place: Place, number: int)
                     _tell_death(cell, protocol, place, worker.process)
                 healthy = word is not None and not Answers.open(cell.folder(place.runs)).failed
                 if queue and healthy:  # at once: the device waits
-                    _give(queue.popleft(), worker, busy)
+                    _give(_next(queue, busy, number), worker, busy)
                 else:
-                    worker.end()
+                    worker.dismiss()
+                    ending.append(worker)
                 yield cell, word != "out of time"
     finally:
         for worker in busy.values():
-            worker.end()
+            worker.dismiss()
+        for worker in (*busy.values(), *ending):
+            worker.wait_for_end()
+
+
+def _next(queue: list[Job], busy: dict[Connection, Worker], number: int) -> Job:
+    """The first in the queue, but of one model only a share at a time: the longest ones also take the most memory."""
+    kinds = [worker.job.cell.kind for worker in busy.values()]
+    most = max(1, round(SHARE * number))
+    at = next((at for at, job in enumerate(queue) if kinds.count(job.cell.kind) < most), 0)
+    return queue.pop(at)
 
 
 def _give(job: Job, worker: Worker, busy: dict[Connection, Worker]) -> None:
