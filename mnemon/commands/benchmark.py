@@ -123,9 +123,9 @@ def _plan_tables(found: list[Any], protocol: Any) -> list[Table]:
             name: Counter(one.state for one in found if (one.cell.data, one.cell.kind) == (name, kind)) for name in data
         }
         grid.add_row(kind, *(", ".join(f"{n} {state}" for state, n in states[name].items()) for name in data))
-    for what, name in (("updates", "left_updates"), ("all else", "left_else")):
+    for what, name in (("updates", "left_updates"), ("else", "left_else")):
         minutes = (sum(getattr(one, name) for one in found if one.cell.data == each) / 60 for each in data)
-        grid.add_row(f"left of {what}, GPU minutes", *(f"{number:.0f}" for number in minutes))
+        grid.add_row(f"minutes: {what}", *(f"{number:.0f}" for number in minutes))
     updates, others = (sum(getattr(one, name) for one in found) / 60 for name in ("left_updates", "left_else"))
     grid.caption = (
         f"in all about {updates:.0f} minutes of updates and {others:.0f} of all else, of one data-centre GPU, cells "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
 import shutil
@@ -57,7 +58,7 @@ class Work:
         """The folder of the training."""
         return self.cell.folder(self.place.runs) / "run"
 
-    @property
+    @functools.cached_property
     def common(self) -> dict[str, Any]:
         """What all records of the cell say."""
         cell, quick = self.cell, " --quick" if self.protocol.name == "memory-quick" else ""
