@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mnemon.core.protocol import MemoryModel
-from mnemon.evaluation.benchmark.holding import FRAMES_AT_ONCE, Records
-from mnemon.evaluation.benchmark.subject import Subject
+from mnemon.evaluation.benchmark.holding import Records
+from mnemon.evaluation.benchmark.subject import Subject, most_frames
 from mnemon.evaluation.experiments import sizes_of_classes
 from mnemon.evaluation.fewshot import class_log_scores, fewshot_accuracy, scorers_of
 from mnemon.evaluation.fewshot_bounds import class_bounds, fitting, short_of_optimal
@@ -48,7 +48,7 @@ def novelty(subject: Subject, asked: set[str]) -> Records:
     if sizes is None:
         raise ValueError(f"novelty: expected four classes at least, got {subject.tests.every.data.num_classes}")
     length = sizes["num_classes"] * sizes["per_class"]
-    sizes |= {"num_episodes": subject.sizes.episodes, "block": max(1, FRAMES_AT_ONCE // length)}
+    sizes |= {"num_episodes": subject.sizes.episodes, "block": most_frames(subject.model) // length}
     name, score = novelty_score(subject.model)
     found = scored_groups(subject.model, subject.tests.every, score=score, **sizes)
     floats = subject.floats(length)
@@ -103,7 +103,7 @@ def reading_scores(model: MemoryModel, support: Tensor, queries: Tensor, generat
     Shapes: support (B, W, S, C, H, V), queries (B, Q, C, H, V) -> (B, Q, W)
     """
     found = []
-    at_once = max(1, FRAMES_AT_ONCE // (support.shape[1] * queries.shape[1]))
+    at_once = max(1, most_frames(model) // (support.shape[1] * queries.shape[1]))
     for examples, asked in zip(support.split(at_once), queries.split(at_once), strict=True):
         state = model.write(examples, generator=generator)
         every = asked.unsqueeze(1).expand(*examples.shape[:2], *asked.shape[1:])

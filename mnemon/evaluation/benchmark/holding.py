@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from mnemon.core.protocol import MemoryModel
-from mnemon.evaluation.benchmark.subject import Subject, stores_items
+from mnemon.evaluation.benchmark.subject import Subject, most_frames, stores_items
 from mnemon.evaluation.experiments import sizes_of_classes
 from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, scored_groups
 from mnemon.evaluation.memory_use import twin_bounds
@@ -23,9 +23,6 @@ from mnemon.models.hopfield import SlotMemory
 Records = Iterator[dict[str, Any]]
 Written = torch.Tensor | None
 """Which frames of an episode are written; all when None. Shapes: (T)"""
-FRAMES_AT_ONCE, WITH_CODEC = 1024, 5120
-"""Frames of all episodes of a batch; more where nets take them in blocks, since some memories are written frame by
-frame, in all episodes at once."""
 MOST_EPISODES = 256
 """Of a batch of short ones: each has a memory of its own."""
 FEWEST_FRAMES = 64
@@ -66,7 +63,7 @@ def groups(subject: Subject, asked: set[str]) -> Records:
         yield subject.record("unseen", Estimate.of(twins["twin", "alone"].mean(-1)), num_samples=samples)
         return
     length = sizes["num_classes"] * sizes["per_class"]
-    sizes |= {"num_episodes": subject.sizes.episodes, "block": max(1, FRAMES_AT_ONCE // length)}
+    sizes |= {"num_episodes": subject.sizes.episodes, "block": most_frames(subject.model) // length}
     found = scored_groups(subject.model, subject.tests.every, num_samples=samples, groups=sorted(asked), **sizes)
     floats = subject.floats(length)
     for question, values in found.items():
@@ -148,8 +145,7 @@ def _memory_of(model: MemoryVAE, **sizes: int) -> Iterator[None]:
 
 def _batch(subject: Subject, test: TestSet, length: int) -> int:
     """Episodes at a time: as many as the images make, and not too many."""
-    frames = WITH_CODEC if isinstance(subject.model, CodecModel) else FRAMES_AT_ONCE
-    return max(1, min(MOST_EPISODES, frames // length, len(test.data) // length))
+    return max(1, min(MOST_EPISODES, most_frames(subject.model) // length, len(test.data) // length))
 
 
 def _recall_errors(

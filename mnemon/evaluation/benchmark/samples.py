@@ -16,8 +16,8 @@ from mnemon.core.state import atomic_path
 from mnemon.data.episodes import ClassEpisodes, IidEpisodes
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
-from mnemon.evaluation.benchmark.holding import FRAMES_AT_ONCE, Records
-from mnemon.evaluation.benchmark.subject import Subject
+from mnemon.evaluation.benchmark.holding import Records
+from mnemon.evaluation.benchmark.subject import Subject, most_frames
 from mnemon.evaluation.experiments import sizes_of_classes
 from mnemon.evaluation.judge import FactorJudge, train_judge
 from mnemon.evaluation.likelihood import Estimate, TestSet
@@ -125,7 +125,7 @@ def _episodes(subject: Subject) -> Iterator[Episodes]:
     else:
         sampler = ClassEpisodes(sizes["num_classes"], sizes["per_class"], number, batches_per_epoch=1)
         index = sampler.epoch(test.data, seed=0, epoch=0).index[0]
-    for at, part in enumerate(index.split(max(1, FRAMES_AT_ONCE // index.shape[1]))):
+    for at, part in enumerate(index.split(most_frames(subject.model) // index.shape[1])):
         generator = stream(0, SAMPLES, at, device=str(test.device))
         x = test.draw(part, generator)
         labels = None if test.data.labels is None else test.data.labels[part.to(test.device)]

@@ -181,6 +181,12 @@ def count_floats(model: MemoryModel, state: Any) -> int:
     return int(state.nbytes // 4 // max(1, math.prod(state.batch_shape)))
 
 
+def most_frames(model: MemoryModel) -> int:
+    """Frames of all episodes that a model is given at a time: many, since some memories are written frame by frame, in
+    all episodes at once, and codecs take frames in blocks; fewer for energies, which keep all that derivatives need."""
+    return 1024 if isinstance(model, EnergyModel) else 5120
+
+
 def stores_items(model: MemoryModel) -> bool:
     """Whether a memory is made of the frames themselves, any number of them."""
     return isinstance(model, SlotModel | SlotMemory | ModernHopfieldModel)
