@@ -28,6 +28,8 @@ from mnemon.training.config import DataConfig
 
 TESTED = 24
 """The random stream that chooses test images."""
+SWEEPS = 3
+"""Of a Hopfield network's read, unit after unit; reads that follow go on from there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,9 +166,9 @@ def untrained_model(kind: str, image_shape: tuple[int, ...], memory_floats: int)
     if kind not in UNTRAINED:
         raise ValueError(f"untrained_model: expected one of {', '.join(UNTRAINED)}, got {kind!r}")
     if kind == "hopfield-hebb":
-        return HopfieldModel(image_shape, "hebb")
+        return HopfieldModel(image_shape, "hebb", num_sweeps=SWEEPS)
     if kind == "hopfield-storkey":
-        return HopfieldModel(image_shape, "storkey")
+        return HopfieldModel(image_shape, "storkey", num_sweeps=SWEEPS)
     if kind == "modern-hopfield":
         return ModernHopfieldModel(image_shape)
     if kind == "slots":
