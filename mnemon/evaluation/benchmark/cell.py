@@ -16,12 +16,14 @@ from typing import Any
 
 import torch
 
+from mnemon.evaluation import results
 from mnemon.evaluation.benchmark.material import Place, judge_of, test_images, training_data
 from mnemon.evaluation.benchmark.parts import PARTS, ask, unasked
 from mnemon.evaluation.benchmark.pictures import draw_cell
 from mnemon.evaluation.benchmark.protocol import BITS_ONLY, UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.store import PICTURE, Answers, Cell
-from mnemon.evaluation.benchmark.subject import Subject, common_values, untrained_model
+from mnemon.evaluation.benchmark.subject import Subject, untrained_model
+from mnemon.evaluation.questions import EXPERIMENT
 from mnemon.pretrained import load_run
 from mnemon.training import checkpoint
 from mnemon.training.config import Config
@@ -65,7 +67,10 @@ class Work:
         command = f"mnemon bench memory --data {cell.data} --model {cell.kind} --seed {cell.seed}{quick}"
         updates = None if cell.kind in UNTRAINED else self.protocol.updates
         test = test_images(cell.data, self.protocol, self.place).every.data
-        return common_values(test, self.config.data, cell.kind, cell.seed, updates, command) | {"data": cell.data}
+        return results.values_of_run(
+            test, self.config.data, experiment=EXPERIMENT, model=cell.kind, seed=cell.seed, updates=updates,
+            command=command,
+        ) | {"data": cell.data}  # fmt: skip
 
     def give_up(self, outcome: str, reason: str) -> None:
         """Say of everything that is not answered yet why it is not."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, run_cell
+from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, free_memory, run_cell
 from mnemon.evaluation.benchmark.material import Place, judge_of
 from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.store import Answers, Cell, gather, write_results
@@ -126,6 +126,7 @@ def _side_by_side(cells: Sequence[Cell], protocol: Protocol, place: Place, until
     """Several processes on one device; what is timed comes after them, in one process, when the device is quiet."""
     for data in dict.fromkeys(cell.data for cell in cells):  # once, not in every process
         judge_of(data, protocol, place)
+    free_memory(place.device)
     stop = None if until is None else until - QUIET * max(0.0, until - time.monotonic())
     in_time = True
     beside = [Job(cell, stop) for cell in cells if not _wants_quiet(cell, place)]

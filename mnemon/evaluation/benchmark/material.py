@@ -50,9 +50,6 @@ def test_images(data: str, protocol: Protocol, place: Place) -> Tests:
     return _tests(config.name, place.root, preprocessing_of(config), place.device, protocol.sizes.test_images)
 
 
-test_images.__test__ = False  # type: ignore[attr-defined]  # not a test
-
-
 def judge_of(data: str, protocol: Protocol, place: Place) -> Judge | None:
     """The judge of a data set, trained when it is first asked for, then read from its file; None without labels."""
     path = place.runs / data / "judge.safetensors"

@@ -16,7 +16,7 @@ from mnemon.data.images import ImageSet
 from mnemon.evaluation import results
 from mnemon.evaluation.benchmark.protocol import UNTRAINED, Sizes
 from mnemon.evaluation.likelihood import Estimate, TestSet
-from mnemon.evaluation.questions import BY_NAME, EXPERIMENT, Need, empty_note, write_note
+from mnemon.evaluation.questions import BY_NAME, Need, empty_note, write_note
 from mnemon.models import MemoryVAE
 from mnemon.models.codec_model import CodecModel
 from mnemon.models.context_aware import ContextAwareLearner
@@ -24,7 +24,6 @@ from mnemon.models.energy import EnergyModel
 from mnemon.models.hopfield import CopyModel, HopfieldModel, ModernHopfieldModel, SlotMemory
 from mnemon.models.recall_model import RecallModel
 from mnemon.models.slot_model import SlotModel
-from mnemon.training.config import DataConfig
 
 TESTED = 24
 """The random stream that chooses test images."""
@@ -140,25 +139,6 @@ def empty_record(
         metric=asked.metric, unit=asked.unit, bound=asked.bound, scored=asked.scored, episode_length=length,
         note=empty_note(question, outcome, reason), **common,
     )  # fmt: skip
-
-
-def common_values(
-    data: ImageSet, config: DataConfig, kind: str, seed: int, updates: int | None, command: str
-) -> dict[str, Any]:
-    """What all records of a cell say."""
-    binarisation = {"none": "dequantised" if config.dequantise else None, "static": f"pixel > {config.threshold}"}
-    return {
-        "experiment": EXPERIMENT,
-        "model": kind,
-        "data": data.name,
-        "split": data.split,
-        "binarisation": binarisation.get(config.binarise, config.binarise),
-        "num_seeds": 1,
-        "seed": seed,
-        "updates": updates,
-        "command": command,
-        "commit": results.current_commit(),
-    }
 
 
 def untrained_model(kind: str, image_shape: tuple[int, ...], memory_floats: int) -> RecallModel:

@@ -48,7 +48,6 @@ class Worker:
     """A process, and the cell that it works on."""
 
     def __init__(self, number: int, protocol: Protocol, place: Place) -> None:
-        self.number = number
         self.channel, theirs = SPAWN.Pipe()
         name, settings = f"{NAME}-{number}", (theirs, protocol, place)
         self.process = SPAWN.Process(target=_work, args=settings, name=name, daemon=True)
