@@ -17,8 +17,8 @@ from mnemon.training.config import nearest
 from mnemon.training.progress import OutOfTime
 
 Say = Callable[[str], None]
-QUIET = 0.1
-"""The last tenth of the time is for what is measured while nothing else runs."""
+QUIET = 0.15
+"""The last part of the time is for what is measured while nothing else runs."""
 
 
 @dataclass(frozen=True)
