@@ -19,7 +19,7 @@ def test_the_plan_is_printed_with_its_cost(tmp_path):
     text = run("--list", "--runs", str(tmp_path)).stdout
     for kind in MODELS:
         assert kind in text
-    assert "hours of one data-centre GPU" in " ".join(text.split())
+    assert "minutes of updates" in " ".join(text.split())
     cells = json.loads(run("--list", "--json", "--data", "glyphs", "--runs", str(tmp_path)).stdout)
     assert {cell["state"] for cell in cells} == {"waiting"}
     assert {cell["kind"] for cell in cells} >= set(MODELS)

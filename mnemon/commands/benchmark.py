@@ -63,8 +63,8 @@ def memory(
 
     Example: mnemon bench memory --data omniglot --minutes 9 --device cuda
     """
-    from mnemon.evaluation.benchmark.cell import Place
     from mnemon.evaluation.benchmark.grid import plan, results_path, run_grid, status
+    from mnemon.evaluation.benchmark.material import Place
     from mnemon.evaluation.benchmark.protocol import Protocol
 
     began = time.monotonic()
@@ -100,7 +100,7 @@ def memory(
 
 def _show_plan(found: list[Any], protocol: Any, console: Console, as_json: bool) -> None:
     if as_json:
-        print_json([{**vars(one.cell), **{k: v for k, v in vars(one).items() if k != "cell"}} for one in found])
+        print_json([{**vars(one.cell), **vars(one), "cell": str(one.cell)} for one in found])
         return
     for table in _plan_tables(found, protocol):
         console.print(table)
@@ -123,7 +123,12 @@ def _plan_tables(found: list[Any], protocol: Any) -> list[Table]:
             name: Counter(one.state for one in found if (one.cell.data, one.cell.kind) == (name, kind)) for name in data
         }
         grid.add_row(kind, *(", ".join(f"{n} {state}" for state, n in states[name].items()) for name in data))
-    left = {name: sum(one.left for one in found if one.cell.data == name) for name in data}
-    grid.add_row("left, GPU minutes", *(f"{seconds / 60:.0f}" for seconds in left.values()))
-    grid.caption = f"in all about {sum(left.values()) / 3600:.1f} hours of one data-centre GPU, cells one by one"
+    for what, name in (("updates", "left_updates"), ("else", "left_else")):
+        minutes = (sum(getattr(one, name) for one in found if one.cell.data == each) / 60 for each in data)
+        grid.add_row(f"minutes: {what}", *(f"{number:.0f}" for number in minutes))
+    updates, others = (sum(getattr(one, name) for one in found) / 60 for name in ("left_updates", "left_else"))
+    grid.caption = (
+        f"in all about {updates:.0f} minutes of updates and {others:.0f} of all else, of one data-centre GPU, cells "
+        "one by one"
+    )
     return [models, grid]

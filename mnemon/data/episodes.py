@@ -6,6 +6,7 @@ training that stops can go on exactly where it was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -53,8 +54,18 @@ class EpisodeBatches:
 
     def first(self, number: int | None) -> EpisodeBatches:
         """The first batches; all when None."""
-        parts = (self.index, self.mask, self.written, self.scored, self.constant)
-        return EpisodeBatches(*(None if part is None else part[:number] for part in parts))  # type: ignore[arg-type]
+        parts = (None if part is None else part[:number] for part in self._parts)
+        return EpisodeBatches(*parts)  # type: ignore[arg-type]
+
+    @classmethod
+    def joined(cls, passes: Sequence[EpisodeBatches]) -> EpisodeBatches:
+        """The batches of several passes over the same data, one after another."""
+        parts = zip(*(each._parts for each in passes), strict=True)
+        return cls(*(None if part[0] is None else torch.cat(part) for part in parts))  # type: ignore[arg-type]
+
+    @property
+    def _parts(self) -> tuple[Tensor | None, ...]:
+        return self.index, self.mask, self.written, self.scored, self.constant
 
 
 class EpisodeSampler(Protocol):

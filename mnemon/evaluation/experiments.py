@@ -63,20 +63,10 @@ class Evaluation:
         root: Path | None = None,
         history: Sequence[Mapping[str, Any]] = (),
     ) -> Evaluation:
-        data = config.data
-        binarisation = {"none": "dequantised" if data.dequantise else None, "static": f"pixel > {data.threshold}"}
-        common = {
-            "experiment": config.name,
-            "model": config.model.kind,
-            "data": test.data.name,
-            "split": test.data.split,
-            "binarisation": binarisation.get(data.binarise, data.binarise),
-            "num_seeds": 1,
-            "seed": config.training.seed,
-            "updates": updates,
-            "command": command,
-            "commit": results.current_commit(),
-        }
+        common = results.values_of_run(
+            test.data, config.data, experiment=config.name, model=config.model.kind, seed=config.training.seed,
+            updates=updates, command=command,
+        )  # fmt: skip
         return cls(model, config, test, common, seed, num_samples, num_episodes, root, history)
 
     @property

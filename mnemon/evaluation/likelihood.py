@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,17 +96,18 @@ def episode_bounds(
     *,
     episode_length: int,
     batch_size: int = 16,
+    num_batches: int | None = None,
     seed: int = 0,
     sampler: EpisodeSampler | None = None,
     **write: Any,
 ) -> dict[str, Estimate]:
-    """Joint and conditional bound and their terms, nats per frame, over all test images in i.i.d. episodes, or in those
-    of a sampler.
+    """Joint and conditional bound and their terms, nats per frame, over all test images (or so many batches of them) in
+    i.i.d. episodes, or in those of a sampler.
 
     Without "joint" and "memory_kl" for a memory that has no posterior of its own.
     """
     found: dict[str, list[Tensor]] = {}
-    for x, generator in test.batches(episode_length, batch_size, seed, sampler):
+    for x, generator in itertools.islice(test.batches(episode_length, batch_size, seed, sampler), num_batches):
         terms = model.terms(x, generator=generator, **write)
         parts = per_frame_of_each(terms)
         if terms.memory_kl is None:
@@ -160,6 +162,7 @@ def scored_groups(
     seed: int = 0,
     score: Callable[[MemoryModel, Any, Tensor, torch.Generator], Tensor] | None = None,
     block: int = 8,
+    groups: Sequence[str] = ("written", "same_class", "unseen"),
 ) -> dict[str, Tensor]:
     """Scores of written frames, unwritten frames of their classes, and frames of unseen classes.
 
@@ -168,7 +171,7 @@ def scored_groups(
     episodes = novelty_episodes(
         test.data, num_classes=num_classes, per_class=per_class, num_episodes=num_episodes, seed=seed
     )
-    groups: dict[str, list[Tensor]] = {"written": [], "same_class": [], "unseen": []}
+    found: dict[str, list[Tensor]] = {name: [] for name in groups}
     for start in range(0, num_episodes, block):
         generator = stream(seed, WRITES, start, device=str(test.device))
         part = slice(start, start + block)
@@ -179,10 +182,10 @@ def scored_groups(
             "same_class": test.draw(episodes.same_class[part], generator),
             "unseen": test.draw(episodes.unseen[part], generator),
         }
-        for name, x in frames.items():
+        for name in groups:
             if score is None:
-                value = model.log_likelihood(state, x, num_samples=num_samples, generator=generator).value
+                value = model.log_likelihood(state, frames[name], num_samples=num_samples, generator=generator).value
             else:
-                value = score(model, state, x, generator)
-            groups[name].append(value.cpu())
-    return {name: torch.cat(values) for name, values in groups.items()}
+                value = score(model, state, frames[name], generator)
+            found[name].append(value.cpu())
+    return {name: torch.cat(values) for name, values in found.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score
@@ -55,7 +57,12 @@ def novelty(
     seed: int = 0,
 ) -> dict[str, Estimate]:
     """AUROC per episode, averaged: written and same_class against unseen classes, and for pixel nearest neighbours."""
-    sizes = {"num_classes": num_classes, "per_class": per_class, "num_episodes": num_episodes, "seed": seed}
+    sizes: dict[str, Any] = {
+        "num_classes": num_classes,
+        "per_class": per_class,
+        "num_episodes": num_episodes,
+        "seed": seed,
+    }
     score = memory_gain if has_prior(model) else memory_bound
     model_scores = scored_groups(model, test, score=score, **sizes)
     pixel_scores = _nearest_neighbour_scores(test, **sizes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,12 +41,16 @@ class RecallErrors:
         return 1 - self.best[1].value / self.corrupted.value
 
 
+def recall_errors(model: MemoryModel, test: TestSet, name: str, level: float, **sizes: Any) -> RecallErrors:
+    """`errors_of_corruptions` of a single one."""
+    return errors_of_corruptions(model, test, [(name, level)], **sizes)[0]
+
+
 @torch.no_grad()
-def recall_errors(
+def errors_of_corruptions(
     model: MemoryModel,
     test: TestSet,
-    name: str,
-    level: float,
+    corruptions: Sequence[tuple[str, float]],
     *,
     episode_length: int,
     batch_size: int = 16,
@@ -54,20 +58,20 @@ def recall_errors(
     reads: int = 5,
     seed: int = 0,
     write: Mapping[str, Any] | None = None,
-) -> RecallErrors:
-    """Write test episodes, corrupt their images, read 1 to `reads` times. Erased pixels are read with `observed`, and
-    observed ones are kept as they are."""
-    before: list[Tensor] = []
-    after: list[list[Tensor]] = [[] for _ in range(reads)]
+) -> list[RecallErrors]:
+    """Write test episodes once, then for each corruption and level damage their images and read 1 to `reads` times.
+    Erased pixels are read with `observed`, and observed ones are kept as they are."""
+    found: list[list[Tensor]] = [[] for _ in corruptions]
     for i, (x, generator) in enumerate(test.batches(episode_length, batch_size, seed)):
         if num_batches is not None and i == num_batches:
             break
         state = model.write(x, generator=generator, **(write or {}))
-        cue, observed = corrupt(name, x, level, stream(seed, RECALL, i, device=str(test.device)))
-        before.append(_error(cue, x))
-        for steps, recalled in enumerate(successive_reads(model, state, cue, observed, reads)):
-            after[steps].append(_error(recalled, x))
-    return RecallErrors(Estimate.of(torch.cat(before)), tuple(Estimate.of(torch.cat(values)) for values in after))
+        for errors, (name, level) in zip(found, corruptions, strict=True):
+            cue, observed = corrupt(name, x, level, stream(seed, RECALL, i, device=str(test.device)))
+            read = successive_reads(model, state, cue, observed, reads)
+            errors.append(torch.stack([_error(images, x) for images in (cue, *read)]).cpu())
+    estimates = [[Estimate.of(values) for values in torch.cat(errors, -1)] for errors in found]
+    return [RecallErrors(before, tuple(after)) for before, *after in estimates]
 
 
 def successive_reads(model: MemoryModel, state: Any, cue: Tensor, observed: Tensor | None, reads: int) -> list[Tensor]:
@@ -82,4 +86,4 @@ def successive_reads(model: MemoryModel, state: Any, cue: Tensor, observed: Tens
 
 def _error(images: Tensor, clean: Tensor) -> Tensor:
     """Shapes: (B, T, *X) -> (B): one number per episode"""
-    return (images - clean).square().flatten(1).mean(1).cpu()
+    return (images - clean).square().flatten(1).mean(1)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mnemon.core.state import atomic_path
+from mnemon.data.images import ImageSet
+from mnemon.training.config import DataConfig
 
 KEYS = (
     "experiment", "model", "data", "split", "binarisation", "scored", "metric", "bound", "num_samples", "value",
@@ -25,6 +27,19 @@ def result(**values: Any) -> dict[str, Any]:
     if unknown:
         raise ValueError(f"result: unknown keys {sorted(unknown)}; expected some of {', '.join(KEYS)}")
     return {key: values.get(key) for key in KEYS}
+
+
+def values_of_run(data: ImageSet, config: DataConfig, **more: Any) -> dict[str, Any]:
+    """What all records of a run on test images say; `more`: experiment, model, seed, updates and command."""
+    binarisation = {"none": "dequantised" if config.dequantise else None, "static": f"pixel > {config.threshold}"}
+    return {
+        "data": data.name,
+        "split": data.split,
+        "binarisation": binarisation.get(config.binarise, config.binarise),
+        "num_seeds": 1,
+        "commit": current_commit(),
+        **more,
+    }
 
 
 def write_json(path: Path, records: Sequence[dict[str, Any]]) -> None:

@@ -20,6 +20,8 @@ from mnemon.core.checks import truth
 from mnemon.core.state import State, rank
 
 Rule = Literal["hebb", "storkey"]
+TIE = 1e-30
+"""What a unit's own state adds to its field, where the rest of it is 0: less than anything else."""
 RULES: tuple[Rule, ...] = get_args(Rule)
 
 
@@ -79,7 +81,7 @@ def settle(weights: Tensor, x: Tensor, num_sweeps: int = 10) -> Tensor:
         before = x.clone()
         for i in range(x.shape[-1]):
             drive = (x @ weights[..., i, :, None]).squeeze(-1)
-            x[..., i] = torch.where(drive == 0, x[..., i], drive.sign())
+            x[..., i] = drive.add(x[..., i], alpha=TIE).sign()  # few operations: on a GPU their number is the time
         if truth(x == before):  # nothing turned: nothing will
             break
     return x

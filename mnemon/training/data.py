@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mnemon.core.checks import check_size
 from mnemon.data import catalog
 from mnemon.data.episodes import (
     ClassEpisodes,
@@ -68,7 +69,16 @@ class TrainingData:
         return self.config.batch_size * self.config.duplicate * self.config.episode_length
 
     def epoch(self, seed: int, epoch: int) -> EpisodeBatches:
-        return sampler(self.config).epoch(self.train, seed=seed, epoch=epoch)
+        """One pass over the images, or so many batches of several passes."""
+        number = self.config.batches_per_epoch
+        if number is None:
+            return sampler(self.config).epoch(self.train, seed=seed, epoch=epoch)
+        check_size("data.batches_per_epoch", number)
+        passes = -(-number // sampler(self.config).num_batches(self.train))
+        # episodes grow by epochs, not by passes
+        one = sampler(replace(self.config, growth=self.config.growth * passes))
+        made = [one.epoch(self.train, seed=seed, epoch=epoch * passes + at) for at in range(passes)]
+        return EpisodeBatches.joined(made).first(number)
 
     def grown(self, seed: int) -> EpisodeBatches:
         """Training episodes as they are in the end, whatever the epoch: what batch statistics are averaged over."""

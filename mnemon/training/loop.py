@@ -66,7 +66,7 @@ def train(
 ) -> Summary:
     """Train what `config` describes into `folder`; with `resume`, go on where a killed run was.
 
-    until: after this `time.monotonic()` no epoch begins; `OutOfTime` leaves a run that can be resumed
+    until: after this `time.monotonic()` it stops at the next checkpoint; `OutOfTime` leaves a run that can be resumed
     """
     data = TrainingData.load(config.data, root) if data is None else data
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, image_shape=data.image_shape))
@@ -214,6 +214,7 @@ class Trainer:
                 self.bar.advance(self._flush())
                 if save:
                     self._save()
+                    check_time(self.until)
             else:
                 self.bar.advance()
         rate = (progress.batch - first) * self.data.frames_per_batch / (time.perf_counter() - began)

@@ -52,9 +52,14 @@ class OutOfTime(Exception):
     """The time that was given is over: what was done is kept, and the rest waits for the next call."""
 
 
+def is_over(until: float | None) -> bool:
+    """Whether `time.monotonic()` is past `until`."""
+    return until is not None and time.monotonic() >= until
+
+
 def check_time(until: float | None) -> None:
-    """Stop here when `time.monotonic()` is past `until`."""
-    if until is not None and time.monotonic() >= until:
+    """Stop here when it is."""
+    if is_over(until):
         raise OutOfTime
 
 

@@ -60,6 +60,8 @@ class DataConfig:
     batch_size: int = 16
     duplicate: int = 1
     """Each batch is processed this often at once, with independent draws (VBM, table 2: 8 x 2)."""
+    batches_per_epoch: int | None = None
+    """Batches of an epoch, cut from as many passes over the images as it takes; one pass when absent."""
     on_device: bool = True
     """Hold the images on the GPU when they take less than half of its free memory."""
 

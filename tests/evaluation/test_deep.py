@@ -12,7 +12,7 @@ from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, scor
 from mnemon.evaluation.novelty import auroc, memory_gain, novelty
 from mnemon.evaluation.parts import PARTS
 from mnemon.evaluation.pictures import draw_all, with_neighbours
-from mnemon.evaluation.recall import recall_errors
+from mnemon.evaluation.recall import errors_of_corruptions, recall_errors
 from mnemon.evaluation.results import KEYS
 from mnemon.registry import build_model
 from tests.training.cases import SHAPE, config, image_set
@@ -96,6 +96,13 @@ def test_recall_errors(name, level):
     reads, best = found.best
     assert best.value == min(read.value for read in found.reads) == found.reads[reads - 1].value
     assert found.removed == pytest.approx(1 - best.value / found.corrupted.value)
+
+
+def test_many_corruptions_of_one_memory_give_what_each_gives_alone():
+    model, damage = model_of(config()), [("salt_and_pepper", 0.2), ("half", 1), ("gaussian", 0.3)]
+    sizes = {"episode_length": 6, "batch_size": 4, "reads": 2}
+    together = errors_of_corruptions(model, patterns(), damage, **sizes)
+    assert together == [recall_errors(model, patterns(), *each, **sizes) for each in damage]
 
 
 KINDS = {

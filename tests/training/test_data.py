@@ -54,6 +54,25 @@ def test_groups_of_joined_sets_stay_apart():
     assert join([grouped(), image_set()]).groups is None
 
 
+@pytest.mark.parametrize("number", [1, 3, 7])
+def test_an_epoch_of_so_many_batches_is_cut_from_passes_over_the_images(number):
+    settings = {"episode_length": 4, "batch_size": 2}
+    plain = TrainingData.of(config(data=settings).data, image_set())
+    data = TrainingData.of(config(data=settings | {"batches_per_epoch": number}).data, image_set())
+    passes = -(-number // len(plain.epoch(0, 0)))
+    for epoch in (0, 1):
+        whole = torch.cat([plain.epoch(5, epoch * passes + at).index for at in range(passes)])
+        assert torch.equal(data.epoch(5, epoch).index, whole[:number])
+    assert torch.equal(data.validation().index, plain.validation().index)
+
+
+def test_episodes_grow_by_epochs_of_any_number_of_batches():
+    settings = {"episodes": "growing", "episode_length": 4, "batch_size": 2, "growth": 2, "batches_per_epoch": 7}
+    data = TrainingData.of(config(data=settings).data, image_set())
+    shapes = [tuple(data.epoch(0, epoch).index.shape) for epoch in range(6)]
+    assert shapes == 2 * [(7, 8, 1)] + 2 * [(7, 4, 2)] + 2 * [(7, 2, 4)]
+
+
 def test_growing_episodes_are_validated_whole():
     data = TrainingData.of(config(data={"episodes": "growing", "episode_length": 4, "growth": 2}).data, image_set())
     plain = TrainingData.of(config(data={"episode_length": 4}).data, image_set())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mnemon.core.protocol import MemoryModel
 from mnemon.evaluation.benchmark.holding import Records
-from mnemon.evaluation.benchmark.subject import Subject
+from mnemon.evaluation.benchmark.subject import Subject, most_frames
 from mnemon.evaluation.experiments import sizes_of_classes
 from mnemon.evaluation.fewshot import class_log_scores, fewshot_accuracy, scorers_of
 from mnemon.evaluation.fewshot_bounds import class_bounds, fitting, short_of_optimal
@@ -47,10 +47,10 @@ def novelty(subject: Subject, asked: set[str]) -> Records:
     sizes = sizes_of_classes(subject.tests.every.data)
     if sizes is None:
         raise ValueError(f"novelty: expected four classes at least, got {subject.tests.every.data.num_classes}")
-    sizes["num_episodes"] = subject.sizes.episodes
+    length = sizes["num_classes"] * sizes["per_class"]
+    sizes |= {"num_episodes": subject.sizes.episodes, "block": most_frames(subject.model) // length}
     name, score = novelty_score(subject.model)
     found = scored_groups(subject.model, subject.tests.every, score=score, **sizes)
-    length = sizes["num_classes"] * sizes["per_class"]
     floats = subject.floats(length)
     for known in ("written", "same_class"):
         values = [auroc(a, b) for a, b in zip(found[known], found["unseen"], strict=True)]
@@ -77,7 +77,7 @@ def fewshot(subject: Subject, asked: set[str]) -> Records:
         if (short := subject.too_short("fewshot", shots, ways)) is not None:
             yield short
             continue
-        found = fewshot_accuracy(score, test, ways=ways, shots=shots, num_episodes=sizes.fewshot_episodes)
+        found = fewshot_accuracy(score, test, ways=ways, shots=shots, num_episodes=sizes.fewshot_queries // ways)
         yield subject.record(
             "fewshot", found, {"ways": ways, "shots": shots, "by": by}, episode_length=ways * shots,
             memory_floats=ways * subject.floats(shots),
@@ -89,7 +89,7 @@ def _class_scorer(subject: Subject) -> tuple[str, Any]:
     model = subject.model
     if not isinstance(model, CodecModel):
         return "error of reading", partial(reading_scores, model)
-    own, samples = scorers_of(model)[0], subject.sizes.samples
+    own, samples = scorers_of(model)[0], subject.sizes.fewshot_samples
 
     def score(support: Tensor, queries: Tensor, generator: torch.Generator) -> Tensor:
         return class_log_scores(model, support, queries, scorer=own, num_samples=samples, generator=generator)
@@ -102,9 +102,13 @@ def reading_scores(model: MemoryModel, support: Tensor, queries: Tensor, generat
 
     Shapes: support (B, W, S, C, H, V), queries (B, Q, C, H, V) -> (B, Q, W)
     """
-    state = model.write(support, generator=generator)
-    asked = queries.unsqueeze(1).expand(*support.shape[:2], *queries.shape[1:])
-    return _minus_error(model, state, asked, generator).mT
+    found = []
+    at_once = max(1, most_frames(model) // (support.shape[1] * queries.shape[1]))
+    for examples, asked in zip(support.split(at_once), queries.split(at_once), strict=True):
+        state = model.write(examples, generator=generator)
+        every = asked.unsqueeze(1).expand(*examples.shape[:2], *asked.shape[1:])
+        found.append(_minus_error(model, state, every, generator).mT)
+    return torch.cat(found)
 
 
 def _minus_error(model: MemoryModel, state: Any, x: Tensor, generator: torch.Generator) -> Tensor:

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import torch
-
-from mnemon.evaluation.benchmark.cell import STEPS, Place, judge_path, load_images, run_cell
+from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, free_memory, run_cell
+from mnemon.evaluation.benchmark.material import Place, judge_of
 from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
-from mnemon.evaluation.benchmark.samples import Judge
 from mnemon.evaluation.benchmark.store import Answers, Cell, gather, write_results
-from mnemon.evaluation.benchmark.subject import Tests
+from mnemon.evaluation.benchmark.workers import Job, work_off
 from mnemon.training.config import nearest
-from mnemon.training.data import preprocessing_of
 from mnemon.training.progress import OutOfTime
 
 Say = Callable[[str], None]
-UNDISTURBED = ("costs",)
-"""Steps that are taken while nothing else runs."""
+QUIET = 0.15
+"""The last part of the time is for what is measured while nothing else runs."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """How far a cell is. seconds: spent on it so far; left: what is still to come on a data-centre GPU, estimated."""
+    """How far a cell is. took: seconds of its updates and parts so far; left: what is still to come on a data-centre
+    GPU, estimated, updates and all else apart."""
 
     cell: Cell
     state: Literal["done", "failed", "begun", "waiting"]
     failed: tuple[str, ...]
-    seconds: float
-    left: float
+    took: dict[str, float]
+    left_updates: float
+    left_else: float
+
+    @property
+    def left(self) -> float:
+        return self.left_updates + self.left_else
 
 
 def plan(
@@ -42,8 +44,7 @@ def plan(
     kinds: Sequence[str] = (),
     seeds: Sequence[int] = (),
 ) -> list[Cell]:
-    """The cells that are asked for, all when nothing is named: first seeds first, so that a part of the grid shows
-    all models."""
+    """The cells that are asked for, all when nothing is named, first seeds first."""
     for name in data:
         if name not in protocol.sets:
             raise ValueError(f"--data: {name!r} is not in the benchmark{nearest(name, protocol.sets)}")
@@ -69,13 +70,14 @@ def _seeds(protocol: Protocol, data: str, kind: str, chosen: Sequence[int]) -> S
 
 def status(cell: Cell, protocol: Protocol, runs: Path) -> Status:
     answers = Answers.open(cell.folder(runs))
-    estimate = protocol.estimated_seconds(cell.kind)
-    if set(STEPS) <= set(answers.parts):
-        return Status(cell, "failed" if answers.failed else "done", tuple(answers.failed), answers.seconds, 0.0)
+    missing = [step for step in STEPS if step not in answers.parts]
+    if not missing:
+        return Status(cell, "failed" if answers.failed else "done", tuple(answers.failed), answers.took, 0.0, 0.0)
     begun = answers.path.is_file() or (cell.folder(runs) / "run").is_dir()
-    trained = answers.training is not None
-    left = float(protocol.tables["cell_seconds"]) if trained else estimate
-    return Status(cell, "begun" if begun else "waiting", tuple(answers.failed), answers.seconds, left)
+    updates, others = protocol.estimated_seconds(cell.kind)
+    if answers.training is not None:
+        updates, others = 0.0, others * len(missing) / len(STEPS)
+    return Status(cell, "begun" if begun else "waiting", tuple(answers.failed), answers.took, updates, others)
 
 
 def run_grid(
@@ -95,60 +97,56 @@ def run_grid(
             answers = Answers.open(cell.folder(place.runs))
             if answers.failed:
                 answers.forget_failures()
-        if status(cell, protocol, place.runs).state in ("begun", "waiting"):
-            waiting.append(cell)
+        found = status(cell, protocol, place.runs)
+        if found.state in ("begun", "waiting"):
+            waiting.append(found)
         else:
             write_missing(cell.data, protocol, place)
     if place.workers == 1:
-        return _one_by_one(waiting, protocol, place, until, say)
-    return _side_by_side(waiting, protocol, place, until, say)
+        return _one_by_one([found.cell for found in waiting], protocol, place, until, say)
+    # what is begun first, so that little is begun at a time; then the longest, so that none is left over at the end
+    waiting.sort(key=lambda found: (found.state != "begun", -found.left))
+    return _side_by_side([found.cell for found in waiting], protocol, place, until, say)
 
 
 def _one_by_one(cells: Sequence[Cell], protocol: Protocol, place: Place, until: float | None, say: Say) -> bool:
     for number, cell in enumerate(cells, 1):
         try:
-            answers = run_cell(cell, protocol, place, until)
+            run_cell(cell, protocol, place, until)
         except OutOfTime:
             say(f"{cell}: the time is over; {len(cells) - number + 1} cells left")
             write_data(cell.data, protocol, place)
             return False
-        say(f"{number}/{len(cells)} {cell}: {_told(answers)}")
+        say(f"{number}/{len(cells)} {cell}: {_told(cell, place)}")
         write_data(cell.data, protocol, place)
     return True
 
 
 def _side_by_side(cells: Sequence[Cell], protocol: Protocol, place: Place, until: float | None, say: Say) -> bool:
-    """Several processes on one device; what is timed comes after them, when the device is quiet."""
+    """Several processes on one device; what is timed comes after them, in one process, when the device is quiet."""
     for data in dict.fromkeys(cell.data for cell in cells):  # once, not in every process
-        make_judge(data, protocol, place)
-    all_done = True
-    with ProcessPoolExecutor(place.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        jobs = {pool.submit(_in_process, cell, protocol, place, until): cell for cell in cells}
-        for number, job in enumerate(as_completed(jobs), 1):
-            cell = jobs[job]
-            answers = job.result()
-            all_done = all_done and answers is not None
-            say(f"{number}/{len(cells)} {cell}: {'the time is over' if answers is None else _told(answers)}")
-            write_data(cell.data, protocol, place)
-    if not all_done:
-        return False
-    return _one_by_one(cells, protocol, place, until, lambda text: None)
+        judge_of(data, protocol, place)
+    free_memory(place.device)
+    stop = None if until is None else until - QUIET * max(0.0, until - time.monotonic())
+    in_time = True
+    beside = [Job(cell, stop) for cell in cells if not _wants_quiet(cell, place)]
+    for number, (cell, done) in enumerate(work_off(beside, protocol, place, place.workers), 1):
+        in_time = in_time and done
+        say(f"{number}/{len(beside)} {cell}: {_told(cell, place) if done else 'the time is over'}")
+        write_data(cell.data, protocol, place)
+    alone = [Job(cell, until, quiet=True) for cell in cells if _wants_quiet(cell, place)]
+    if alone:
+        say(f"times of {len(alone)} cells, one by one")
+    for _, done in work_off(alone, protocol, place, 1):
+        in_time = in_time and done
+    for data in dict.fromkeys(job.cell.data for job in alone):
+        write_data(data, protocol, place)
+    return in_time
 
 
-def _in_process(cell: Cell, protocol: Protocol, place: Place, until: float | None) -> Answers | None:
-    torch.set_num_threads(max(1, multiprocessing.cpu_count() // place.workers))
-    try:
-        return run_cell(cell, protocol, place, until, leave=UNDISTURBED)
-    except OutOfTime:
-        return None
-
-
-def make_judge(data: str, protocol: Protocol, place: Place) -> None:
-    config = protocol.data_config(data)
-    tests = Tests.of(
-        load_images(data, protocol, place)[1], preprocessing_of(config), place.device, protocol.sizes.test_images
-    )
-    Judge.cached(judge_path(data, place), tests.every, num_steps=protocol.sizes.judge_steps)
+def _wants_quiet(cell: Cell, place: Place) -> bool:
+    """Whether all is asked but what is asked while nothing else runs."""
+    return {step for step in STEPS if step not in Answers.open(cell.folder(place.runs)).parts} == {*UNDISTURBED}
 
 
 def results_path(data: str, protocol: Protocol, place: Place) -> Path:
@@ -164,7 +162,8 @@ def write_missing(data: str, protocol: Protocol, place: Place) -> None:
         write_data(data, protocol, place)
 
 
-def _told(answers: Answers) -> str:
+def _told(cell: Cell, place: Place) -> str:
+    answers = Answers.open(cell.folder(place.runs))
     numbers = sum(record["value"] is not None for record in answers.records)
     failed = f", failed: {', '.join(answers.failed)}" if answers.failed else ""
     return f"{numbers} numbers in {answers.seconds:.0f} s{failed}"

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from mnemon.core.protocol import MemoryModel
-from mnemon.evaluation.benchmark.subject import Subject, stores_items
+from mnemon.evaluation.benchmark.subject import Subject, most_frames, stores_items
 from mnemon.evaluation.experiments import sizes_of_classes
 from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, scored_groups
 from mnemon.evaluation.memory_use import twin_bounds
-from mnemon.evaluation.recall import recall_errors
+from mnemon.evaluation.recall import errors_of_corruptions
 from mnemon.memories.tree import MAX_SEQUENCES
 from mnemon.models import MemoryVAE
 from mnemon.models.codec_model import CodecModel
 from mnemon.models.hopfield import SlotMemory
 
 Records = Iterator[dict[str, Any]]
-FRAMES_AT_ONCE = 1024
-"""Frames of all episodes of a batch."""
+Written = torch.Tensor | None
+"""Which frames of an episode are written; all when None. Shapes: (T)"""
+MOST_EPISODES = 256
+"""Of a batch of short ones: each has a memory of its own."""
+FEWEST_FRAMES = 64
+"""Frames of all episodes that a recall is measured on."""
+BOUND_FRAMES = 2048
+"""Frames that a bound against length or size is measured on, at least."""
 READS = 3
 """Reads that a recall is measured after where the number of reads is not the question."""
 
@@ -56,24 +62,24 @@ def groups(subject: Subject, asked: set[str]) -> Records:
         )
         yield subject.record("unseen", Estimate.of(twins["twin", "alone"].mean(-1)), num_samples=samples)
         return
-    sizes["num_episodes"] = subject.sizes.episodes
-    found = scored_groups(subject.model, subject.tests.every, num_samples=samples, **sizes)
     length = sizes["num_classes"] * sizes["per_class"]
+    sizes |= {"num_episodes": subject.sizes.episodes, "block": most_frames(subject.model) // length}
+    found = scored_groups(subject.model, subject.tests.every, num_samples=samples, groups=sorted(asked), **sizes)
     floats = subject.floats(length)
-    for question in ("same_class", "unseen"):
-        if question in asked:
-            estimate = Estimate.of(found[question].mean(-1))
-            yield subject.record(question, estimate, num_samples=samples, episode_length=length, memory_floats=floats)
+    for question, values in found.items():
+        estimate = Estimate.of(values.mean(-1))
+        yield subject.record(question, estimate, num_samples=samples, episode_length=length, memory_floats=floats)
 
 
 def recall(subject: Subject, asked: set[str]) -> Records:
     """Error of every corruption and level after 1 to 10 reads."""
-    for name, levels in subject.sizes.corruptions.items():
-        for level in levels:
-            found = _recall_errors(subject, subject.tests.some, subject.length, name, level, max(subject.sizes.reads))
-            for reads in subject.sizes.reads:
-                settings = {"corruption": name, "level": level, "reads": reads}
-                yield subject.record("recall", found[reads - 1], settings)
+    sizes = subject.sizes
+    damage = [(name, level) for name, levels in sizes.corruptions.items() for level in levels]
+    found = _recall_errors(subject, subject.tests.some, subject.length, damage, max(sizes.reads))
+    for (name, level), errors in zip(damage, found, strict=True):
+        for reads in sizes.reads:
+            settings = {"corruption": name, "level": level, "reads": reads}
+            yield subject.record("recall", errors[reads - 1], settings)
 
 
 def capacity(subject: Subject, asked: set[str]) -> Records:
@@ -97,16 +103,16 @@ def resized(subject: Subject, asked: set[str]) -> Records:
     """Recall and bound against the size of the memory: clusters, slots, or stored items."""
     for size, model, written in _other_sizes(subject):
         other = replace(subject, model=model)
-        floats = other.floats(mask=None if written is None else written[:1])
+        floats = other.floats(mask=None if written is None else written[None])
         at = Setting(subject.tests.some, subject.length, {"size": size}, {"memory_floats": floats})
         if "resized_recall" in asked:
-            yield _recall(other, "resized_recall", at, **({} if written is None else {"mask": written}))
+            yield _recall(other, "resized_recall", at, written)
         if "resized_bound" in asked:
-            yield from _bounds(other, "resized_bound", at, **({} if written is None else {"write_mask": written}))
+            yield from _bounds(other, "resized_bound", at, written)
 
 
-def _other_sizes(subject: Subject) -> Iterator[tuple[str, MemoryModel, torch.Tensor | None]]:
-    """A name for each size, the model of that size, and which frames of a batch it writes (None: all)."""
+def _other_sizes(subject: Subject) -> Iterator[tuple[str, MemoryModel, Written]]:
+    """A name for each size, the model of that size, and what it writes."""
     model, sizes = subject.model, subject.sizes
     if isinstance(model, MemoryVAE):
         name = "num_clusters" if hasattr(model.memory, "num_clusters") else "num_slots"
@@ -123,7 +129,7 @@ def _other_sizes(subject: Subject) -> Iterator[tuple[str, MemoryModel, torch.Ten
         for number in sizes.kept:
             if number <= subject.length:
                 kept = torch.arange(subject.length, device=subject.device) < number
-                yield f"{number} items", model, kept.expand(_batch(subject.length), -1)
+                yield f"{number} items", model, kept
 
 
 @contextlib.contextmanager
@@ -137,34 +143,45 @@ def _memory_of(model: MemoryVAE, **sizes: int) -> Iterator[None]:
         model.memory = memory
 
 
-def _batch(length: int) -> int:
-    return max(1, min(16, FRAMES_AT_ONCE // length))
+def _batch(subject: Subject, test: TestSet, length: int) -> int:
+    """Episodes at a time: as many as the images make, and not too many."""
+    return max(1, min(MOST_EPISODES, most_frames(subject.model) // length, len(test.data) // length))
 
 
 def _recall_errors(
-    subject: Subject, test: TestSet, length: int, name: str, level: float, reads: int, **write: Any
-) -> tuple[Estimate, ...]:
-    batch = min(_batch(length), subject.sizes.recall_episodes)
-    if "mask" in write:
-        write["mask"] = write["mask"][:batch]
-    batches = -(-subject.sizes.recall_episodes // batch)
-    found = recall_errors(
-        subject.model, test, name, level, episode_length=length, batch_size=batch, num_batches=batches, reads=reads,
-        write=write,
+    subject: Subject,
+    test: TestSet,
+    length: int,
+    damage: Sequence[tuple[str, float]],
+    reads: int,
+    written: Written = None,
+) -> list[tuple[Estimate, ...]]:
+    """By corruption and number of reads. Short episodes are more, since one of a single frame says little."""
+    episodes = max(subject.sizes.recall_episodes, FEWEST_FRAMES // length)
+    batch = min(_batch(subject, test, length), episodes)
+    write = {} if written is None else {"mask": written.expand(batch, -1)}
+    found = errors_of_corruptions(
+        subject.model, test, damage, episode_length=length, batch_size=batch, num_batches=-(-episodes // batch),
+        reads=reads, write=write,
     )  # fmt: skip
-    return found.reads
+    return [errors.reads for errors in found]
 
 
-def _recall(subject: Subject, question: str, at: Setting, **write: Any) -> dict[str, Any]:
+def _recall(subject: Subject, question: str, at: Setting, written: Written = None) -> dict[str, Any]:
     name, levels = next(iter(subject.sizes.corruptions.items()))
-    found = _recall_errors(subject, at.test, at.length, name, levels[0], READS, **write)
+    (found,) = _recall_errors(subject, at.test, at.length, [(name, levels[0])], READS, written)
     settings = {**at.told, "corruption": name, "level": levels[0], "reads": READS}
     return subject.record(question, found[-1], settings, **at.sizes)
 
 
-def _bounds(subject: Subject, question: str, at: Setting, **write: Any) -> Records:
+def _bounds(subject: Subject, question: str, at: Setting, written: Written = None) -> Records:
     """Conditional, and joint where there is one."""
-    found = episode_bounds(subject.model, at.test, episode_length=at.length, batch_size=_batch(at.length), **write)
+    batch = _batch(subject, at.test, at.length)
+    write: dict[str, Any] = {} if written is None else {"write_mask": written.expand(batch, -1)}
+    found = episode_bounds(
+        subject.model, at.test, episode_length=at.length, batch_size=batch,
+        num_batches=-(-BOUND_FRAMES // (batch * at.length)), **write,
+    )  # fmt: skip
     for kind in ("conditional", "joint"):
         if kind in found:
             yield subject.record(question, found[kind], at.told, bound=kind, num_samples=1, **at.sizes)

@@ -50,7 +50,8 @@ class Sizes:
     memory_floats: int
     distractors: tuple[int, ...]
     fewshot: tuple[tuple[int, int], ...]
-    fewshot_episodes: int
+    fewshot_queries: int
+    fewshot_samples: int
     judge_steps: int
     repeats: int
     corruptions: Mapping[str, tuple[float, ...]]
@@ -98,8 +99,13 @@ class Protocol:
         return Sizes(**values)
 
     @property
+    def epochs(self) -> int:
+        """Of the same number of updates for all models and data sets, whatever a pass over the images has."""
+        return max(1, round(self.tables["updates"] / self.tables["base"]["data"]["batches_per_epoch"]))
+
+    @property
     def updates(self) -> int:
-        return int(self.tables["updates"])
+        return self.epochs * int(self.tables["base"]["data"]["batches_per_epoch"])
 
     @property
     def train_images(self) -> int | None:
@@ -111,19 +117,15 @@ class Protocol:
         """What a model has of its own, and why."""
         return str(self.tables["models"][kind]["differs"]) if kind in MODELS else f"not trained: {UNTRAINED[kind]}"
 
-    def estimated_seconds(self, kind: str) -> float:
-        """What a cell costs on a data-centre GPU."""
-        over = float(self.tables["cell_seconds"])
-        if kind in BITS_ONLY:  # unit after unit
-            return 2 * over
-        return over / 3 if kind in UNTRAINED else over + self.updates * self.tables["models"][kind]["step_ms"] / 1000
+    def estimated_seconds(self, kind: str) -> tuple[float, float]:
+        """What a cell costs on a data-centre GPU: its updates, and all else."""
+        others = float(self.tables["cell_seconds"])
+        if kind in UNTRAINED:
+            return 0.0, 2 * others if kind in BITS_ONLY else others / 3  # bits turn one after another
+        return self.updates * self.tables["models"][kind]["step_ms"] / 1000, others
 
-    def data_config(self, data: str, kind: str = "vae") -> Any:
-        """How images are prepared and cut into episodes, before the number of epochs is known."""
-        return self.config(data, kind, seed=0, batches=self.updates).data
-
-    def config(self, data: str, kind: str, *, seed: int, batches: int) -> Config:
-        """What a cell trains. batches: updates of an epoch, which the data decide."""
+    def config(self, data: str, kind: str, *, seed: int) -> Config:
+        """What a cell trains."""
         if data not in self.tables["sets"]:
             raise ValueError(f"--data: no data set {data!r} in the benchmark{nearest(data, self.sets)}")
         own = self.tables["models"].get(kind, {})
@@ -131,14 +133,13 @@ class Protocol:
         values: dict[str, Any] = {}
         for part in parts:
             values = presets.merge(values, {key: part[key] for key in (*SECTIONS, "stages") if key in part})
-        epochs = max(1, round(self.updates / batches))
-        values["stages"] = _stages(values["stages"], epochs)
+        values["stages"] = _stages(values["stages"], self.epochs)
         values["name"] = f"{self.name}-{data}-{kind}"
         values["training"]["seed"] = seed
         if kind in MODELS:
             values["model"] = {**values["model"], "kind": kind}
         if "growth" in own:
-            values["data"]["growth"] = max(1, round(own["growth"] * epochs))
+            values["data"]["growth"] = max(1, round(own["growth"] * self.epochs))
         return parse(values)
 
     def fingerprint(self, config: Config) -> str:

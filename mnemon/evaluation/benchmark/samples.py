@@ -16,8 +16,8 @@ from mnemon.core.state import atomic_path
 from mnemon.data.episodes import ClassEpisodes, IidEpisodes
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
-from mnemon.evaluation.benchmark.holding import FRAMES_AT_ONCE, Records
-from mnemon.evaluation.benchmark.subject import Subject
+from mnemon.evaluation.benchmark.holding import Records
+from mnemon.evaluation.benchmark.subject import Subject, most_frames
 from mnemon.evaluation.experiments import sizes_of_classes
 from mnemon.evaluation.judge import FactorJudge, train_judge
 from mnemon.evaluation.likelihood import Estimate, TestSet
@@ -91,7 +91,7 @@ def samples(subject: Subject, asked: set[str], judge: Judge | None) -> Records:
         for question, value in values.items():
             found.setdefault(question, []).append(value.double().cpu())
     floats = subject.floats(length)
-    for question in asked:
+    for question in sorted(asked):
         settings = {"judge": round(judge.accuracy, 3)} if judge is not None and "judged" in _metric(question) else {}
         estimate = Estimate.of(torch.cat(found[question]))
         yield subject.record(question, estimate, settings, episode_length=length, memory_floats=floats)
@@ -125,7 +125,7 @@ def _episodes(subject: Subject) -> Iterator[Episodes]:
     else:
         sampler = ClassEpisodes(sizes["num_classes"], sizes["per_class"], number, batches_per_epoch=1)
         index = sampler.epoch(test.data, seed=0, epoch=0).index[0]
-    for at, part in enumerate(index.split(max(1, FRAMES_AT_ONCE // index.shape[1]))):
+    for at, part in enumerate(index.split(most_frames(subject.model) // index.shape[1])):
         generator = stream(0, SAMPLES, at, device=str(test.device))
         x = test.draw(part, generator)
         labels = None if test.data.labels is None else test.data.labels[part.to(test.device)]

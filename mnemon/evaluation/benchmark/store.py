@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from mnemon.evaluation.benchmark.protocol import KINDS
 from mnemon.evaluation.questions import QUESTIONS, read_note
 
 ANSWERS = "answers.json"
+PICTURE = "picture"
+"""Kept among the parts: that it was drawn."""
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """Half widths of a 95% interval of a mean of so many numbers, in standard errors."""
 NORMAL = 1.96
@@ -44,7 +46,8 @@ class Answers:
     fingerprint: str | None
     training: dict[str, Any] | None
     parts: dict[str, list[dict[str, Any]]]
-    seconds: float = 0.0
+    took: dict[str, float] = field(default_factory=dict)
+    """Seconds of the updates and of every part."""
 
     @classmethod
     def open(cls, folder: Path, fingerprint: str | None = None) -> Answers:
@@ -57,7 +60,7 @@ class Answers:
             raise ValueError(
                 f"{folder}: answers of other settings than those asked for; delete it, or use other --runs"
             )
-        return cls(path, found["fingerprint"], found["training"], found["parts"], found["seconds"])
+        return cls(path, found["fingerprint"], found["training"], found["parts"], found["took"])
 
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,13 +77,17 @@ class Answers:
         return [record for records in self.parts.values() for record in records]
 
     @property
+    def seconds(self) -> float:
+        return sum(self.took.values())
+
+    @property
     def failed(self) -> list[str]:
         """Parts of which something broke."""
         return [name for name, records in self.parts.items() if any(_outcome(r) == "failed" for r in records)]
 
     def forget_failures(self) -> None:
-        for name in self.failed:
-            del self.parts[name]
+        for name in (*self.failed, PICTURE):
+            self.parts.pop(name, None)
         self.save()
 
 

@@ -16,7 +16,7 @@ from mnemon.data.images import ImageSet
 from mnemon.evaluation import results
 from mnemon.evaluation.benchmark.protocol import UNTRAINED, Sizes
 from mnemon.evaluation.likelihood import Estimate, TestSet
-from mnemon.evaluation.questions import BY_NAME, EXPERIMENT, Need, empty_note, write_note
+from mnemon.evaluation.questions import BY_NAME, Need, empty_note, write_note
 from mnemon.models import MemoryVAE
 from mnemon.models.codec_model import CodecModel
 from mnemon.models.context_aware import ContextAwareLearner
@@ -24,10 +24,11 @@ from mnemon.models.energy import EnergyModel
 from mnemon.models.hopfield import CopyModel, HopfieldModel, ModernHopfieldModel, SlotMemory
 from mnemon.models.recall_model import RecallModel
 from mnemon.models.slot_model import SlotModel
-from mnemon.training.config import DataConfig
 
 TESTED = 24
 """The random stream that chooses test images."""
+SWEEPS = 3
+"""Of a Hopfield network's read, unit after unit; reads that follow go on from there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,33 +141,14 @@ def empty_record(
     )  # fmt: skip
 
 
-def common_values(
-    data: ImageSet, config: DataConfig, kind: str, seed: int, updates: int | None, command: str
-) -> dict[str, Any]:
-    """What all records of a cell say."""
-    binarisation = {"none": "dequantised" if config.dequantise else None, "static": f"pixel > {config.threshold}"}
-    return {
-        "experiment": EXPERIMENT,
-        "model": kind,
-        "data": data.name,
-        "split": data.split,
-        "binarisation": binarisation.get(config.binarise, config.binarise),
-        "num_seeds": 1,
-        "seed": seed,
-        "updates": updates,
-        "command": command,
-        "commit": results.current_commit(),
-    }
-
-
 def untrained_model(kind: str, image_shape: tuple[int, ...], memory_floats: int) -> RecallModel:
     """A memory that is only written and read. One that is given a size holds one frame at least."""
     if kind not in UNTRAINED:
         raise ValueError(f"untrained_model: expected one of {', '.join(UNTRAINED)}, got {kind!r}")
     if kind == "hopfield-hebb":
-        return HopfieldModel(image_shape, "hebb")
+        return HopfieldModel(image_shape, "hebb", num_sweeps=SWEEPS)
     if kind == "hopfield-storkey":
-        return HopfieldModel(image_shape, "storkey")
+        return HopfieldModel(image_shape, "storkey", num_sweeps=SWEEPS)
     if kind == "modern-hopfield":
         return ModernHopfieldModel(image_shape)
     if kind == "slots":
@@ -179,6 +161,12 @@ def count_floats(model: MemoryModel, state: Any) -> int:
     if isinstance(model, RecallModel):
         return model.memory_floats(state)
     return int(state.nbytes // 4 // max(1, math.prod(state.batch_shape)))
+
+
+def most_frames(model: MemoryModel) -> int:
+    """Frames of all episodes that a model is given at a time: many, since some memories are written frame by frame, in
+    all episodes at once, and codecs take frames in blocks; fewer for energies, which keep all that derivatives need."""
+    return 1024 if isinstance(model, EnergyModel) else 5120
 
 
 def stores_items(model: MemoryModel) -> bool:

@@ -1,0 +1,75 @@
+"""What cells have in common: where they are worked on, images, test sets, and a judge of samples for each data set.
+
+A process reads and prepares each of them once, however many cells it works on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from mnemon.data import catalog
+from mnemon.data.images import ImageSet
+from mnemon.data.preprocess import Preprocessing
+from mnemon.evaluation.benchmark.protocol import Protocol
+from mnemon.evaluation.benchmark.samples import Judge
+from mnemon.evaluation.benchmark.store import Cell
+from mnemon.evaluation.benchmark.subject import Tests
+from mnemon.training.config import Config, DataConfig
+from mnemon.training.data import TrainingData, preprocessing_of
+
+KEPT = 16
+"""Sets of images that a process holds: those of all data sets of the benchmark."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where cells are worked on."""
+
+    runs: Path
+    out: Path
+    root: Path | None
+    device: str
+    workers: int = 1
+    prune: bool = False
+    """Delete the weights of a cell that is done."""
+
+
+def training_data(cell: Cell, protocol: Protocol, place: Place) -> tuple[TrainingData, Config]:
+    """The images of a cell's training, and its configuration."""
+    config = protocol.config(cell.data, cell.kind, seed=cell.seed)
+    data = _prepared(config.data, protocol.train_images, place.root)
+    return data, dataclasses.replace(config, model=dataclasses.replace(config.model, image_shape=data.image_shape))
+
+
+def test_images(data: str, protocol: Protocol, place: Place) -> Tests:
+    """The test images of a data set on the place's device; those of an unlabelled one have no classes."""
+    config = protocol.config(data, "vae", seed=0).data
+    return _tests(config.name, place.root, preprocessing_of(config), place.device, protocol.sizes.test_images)
+
+
+def judge_of(data: str, protocol: Protocol, place: Place) -> Judge | None:
+    """The judge of a data set, trained when it is first asked for, then read from its file; None without labels."""
+    path = place.runs / data / "judge.safetensors"
+    return Judge.cached(path, test_images(data, protocol, place).every, num_steps=protocol.sizes.judge_steps)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _read(name: str, split: str, root: Path | None) -> ImageSet:
+    return catalog.load(name, split, root=root)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _prepared(config: DataConfig, limit: int | None, root: Path | None) -> TrainingData:
+    """Split off and binarised; a quick protocol takes the first images only."""
+    images = _read(config.name, "train", root)
+    if limit is not None:
+        images = images.subset(range(min(limit, len(images))))
+    return TrainingData.of(config, images)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _tests(name: str, root: Path | None, preprocessing: Preprocessing, device: str, number: int) -> Tests:
+    return Tests.of(_read(name, "test", root), preprocessing, device, number)
