@@ -201,7 +201,7 @@ def _kanerva_blocks(config: ModelConfig) -> CodecModel:
             f"model.num_reads: expected 1 with block_write, got {config.num_reads}; a frame has one block, make it "
             "larger by read_size"
         )
-    return KanervaBlocks(_tsm_codec(config), **given(config, "map_shape", "read_size", "hidden"))
+    return KanervaBlocks(_tsm_codec(config), **given(config, "map_shape", "read_size"))
 
 
 def _energy_net(config: ModelConfig) -> EnergyNet:

@@ -1,9 +1,9 @@
 """Kanerva++ with allocated blocks: every frame writes its code into a block of its own, and keys name blocks.
 
-    M: block b holds (m_b, s_b) of the frame written there,  y ~ N(0, I) names a block or none,
-    z | M, y ~ N(m_b, s_b^2), or N(0, I) where nothing stands,  x ~ p(x | z)
+    M: block b holds m_b, the code of the frame written there,  y ~ N(0, I) names a block or none,
+    z | M, y ~ N(m_b, s^2), or N(0, I) where nothing stands,  x ~ p(x | z)
 
-    q(z | x, block) fine, q(z | x, nothing) coarse, each by a net of its own;
+    q(z | x, block) = N(m(x), s^2), fine;  q(z | x, nothing) as in a VAE, coarse;
     q(y | x, M) the best one for them, in proportion to exp(-KL(q(z | x, y) || p(z | M, y))) on p(y)
 
 The map is computed, not inferred: there is a bound on log p(episode | memory), and none on log p(episode).
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mnemon.core.checks import check_size
 from mnemon.core.protocol import Terms
@@ -26,10 +26,10 @@ from mnemon.memories.blocks import BlockGrid, BlockState
 from mnemon.memories.spatial import KEY_DIM
 from mnemon.models.codec_model import CodeModel, Writing, full_precision, no_autocast
 from mnemon.nets.codec import BLOCK, Codec
-from mnemon.nets.spectral import GaussianDense
 
-FINE_STD = 0.1
-"""Deviation of fine codes before training. Between frame and block it costs nothing, whatever it is."""
+FINE_STD, FINEST_STD = 0.1, 0.02
+"""Deviation s of fine codes before training, and the least there is. Between a frame and its block none costs anything;
+but a cue that is encoded again, with others or on another machine, comes out a little different."""
 NEVER = 1e30
 """Nats of a block in which nothing stands: it counts among those that name nothing."""
 
@@ -70,8 +70,7 @@ class KanervaBlocks(CodeModel):
 
     codec      any with a head, which gives coarse codes; the presets take `tsm_codec`
     map_shape  (channels, height, width) of the memory
-    read_size  pixels on a side of a block; a block holds a mean and a deviation for every number of a code
-    hidden     width of the net of fine codes
+    read_size  pixels on a side of a block; a block holds a code
 
     Blocks are taken in the order of writing, the oldest again when there is no other. A frame of any weight above 0
     takes one block. Every frame is encoded alone, so `terms` and `log_likelihood` bound the same with the same q.
@@ -87,7 +86,6 @@ class KanervaBlocks(CodeModel):
         *,
         map_shape: tuple[int, int, int] = (3, 64, 64),
         read_size: int = 8,
-        hidden: int = 512,
     ) -> None:
         super().__init__(codec)
         if codec.head is None or codec.encoding_dim is None:
@@ -96,12 +94,13 @@ class KanervaBlocks(CodeModel):
                 "make it with tsm_codec or Codec.convolutional"
             )
         self.grid = BlockGrid(map_shape, read_size)
-        if self.grid.block_floats < 2 * codec.code_dim:
+        if self.grid.block_floats < codec.code_dim:
             raise ValueError(
-                f"read_size: expected blocks for mean and deviation of codes of size {codec.code_dim}, got "
+                f"read_size: expected blocks that hold a code of size {codec.code_dim}, got "
                 f"{self.grid.block_floats} numbers in a block; take larger blocks, more channels or smaller codes"
             )
-        self.fine_head = GaussianDense(codec.encoding_dim, codec.code_dim, hidden=hidden, std=FINE_STD)
+        self.fine_head = nn.Linear(codec.encoding_dim, codec.code_dim)
+        self.fine_log_std = nn.Parameter(torch.full((codec.code_dim,), math.log(FINE_STD - FINEST_STD)))
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -114,12 +113,11 @@ class KanervaBlocks(CodeModel):
         counts = self._counts("write", x, how.mask, how.weights)
         if how.prior is not None:
             self._check_state("write", how.prior)
-        return self._store(self._codes(x)[0], counts, how.prior)
+        return self._store(self._codes(x)[0].mean, counts, how.prior)
 
-    def _store(self, fine: DiagonalGaussian, counts: Tensor | None, prior: BlockState | None = None) -> BlockState:
-        state = self.prior_state(tuple(fine.batch_shape[:-1])) if prior is None else prior
-        values = torch.cat((fine.mean, fine.std.log()), -1)
-        return self.grid.write(state, values, None if counts is None else counts > 0)
+    def _store(self, codes: Tensor, counts: Tensor | None, prior: BlockState | None = None) -> BlockState:
+        state = self.prior_state(tuple(codes.shape[:-2])) if prior is None else prior
+        return self.grid.write(state, codes, None if counts is None else counts > 0)
 
     def _codes(self, x: Tensor) -> tuple[DiagonalGaussian, DiagonalGaussian]:
         """q(z | x, block) and q(z | x, nothing). Shapes: (*B, T, *X) -> (*B, T, C) both"""
@@ -127,18 +125,21 @@ class KanervaBlocks(CodeModel):
         encodings = self.codec.encodings(x)
         coarse = DiagonalGaussian(*map(full_precision, self.codec.head(encodings)))
         with no_autocast(x):  # finer than half precision is
-            return DiagonalGaussian(*self.fine_head(full_precision(encodings))), coarse
+            mean = self.fine_head(full_precision(encodings))
+        return DiagonalGaussian(mean, self._fine_std.expand_as(mean)), coarse
+
+    @property
+    def _fine_std(self) -> Tensor:
+        return FINEST_STD + full_precision(self.fine_log_std).exp()
 
     # -- bounds ------------------------------------------------------------------------------------
 
     def _code_priors(self, state: BlockState) -> DiagonalGaussian:
-        """p(z | M, y) for every block, and last for none. Zeros, as where nothing was written, mean N(0, I).
-
-        Shapes: -> (*B, num_blocks + 1, C)
-        """
-        contents = torch.nn.functional.pad(self.grid.contents(state), (0, 0, 0, 1))
-        mean, log_std = contents[..., : 2 * self.codec.code_dim].chunk(2, dim=-1)
-        return DiagonalGaussian(mean, log_std.exp())
+        """p(z | M, y) for every block, and last for none. Shapes: -> (*B, num_blocks + 1, C)"""
+        contents, taken = self.grid.contents(state), self.grid.taken(state)
+        mean = nn.functional.pad(contents[..., : self.codec.code_dim], (0, 0, 0, 1))
+        held = nn.functional.pad(taken, (0, 1))[..., None]  # where nothing stands, zeros do
+        return DiagonalGaussian(mean, torch.where(held, self._fine_std.to(mean.dtype), 1.0))
 
     def _find(self, state: BlockState, fine: DiagonalGaussian, coarse: DiagonalGaussian) -> _Posterior:
         """The q(y | x, M) with the smallest KL from p, for given q(z | x, y)."""
@@ -162,7 +163,7 @@ class KanervaBlocks(CodeModel):
         """A fine and a coarse code are drawn for every frame; which of them is meant is summed over."""
         counts, subset = (self._counts("terms", x, some) for some in (mask, self._subset(mask, write_mask)))
         fine, coarse = self._codes(x)
-        state = self._store(fine, subset)
+        state = self._store(fine.mean, subset)
         found = self._find(state, fine, coarse)
         with_fine, with_coarse = (self.codec.log_prob(q.rsample(generator=generator), x) for q in (fine, coarse))
         nothing = found.log_probs[..., -1].exp()

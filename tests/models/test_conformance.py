@@ -85,7 +85,7 @@ def spatial(**options):
 
 
 def blocks():
-    return KanervaBlocks(shifted_codec(), map_shape=(2, 9, 8), read_size=3, hidden=8).double().eval()
+    return KanervaBlocks(shifted_codec(), map_shape=(2, 9, 8), read_size=3).double().eval()
 
 
 def shifted_kanerva():

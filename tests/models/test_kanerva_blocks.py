@@ -22,11 +22,11 @@ def model(code_dim=4, likelihood="bernoulli", *, log_std=None, **options):
     """With `log_std`, that of fine codes."""
     torch.manual_seed(0)
     codec = tsm_codec(SHAPE, code_dim, likelihood=likelihood, num_filters=4, hidden=6)
-    options = {"map_shape": (2, 9, 8), "read_size": 3, "hidden": 6, **options}
+    options = {"map_shape": (2, 9, 8), "read_size": 3, **options}
     made = KanervaBlocks(codec, **options).double()
     made.terms(images(4, 6, seed=9))  # running statistics
     if log_std is not None:
-        made.fine_head.offset.detach()[code_dim:] = log_std
+        made.fine_log_std.detach().fill_(log_std)
     return made.eval()
 
 
@@ -50,8 +50,8 @@ def costs(made, state, x):
     for place in range(BLOCKS + 1):
         held = place < min(BLOCKS, int(state.written))
         q = fine if held else coarse
-        mean, log_std = (blocks[place][: 2 * q.mean.shape[-1]] if held else torch.zeros(2 * q.mean.shape[-1])).chunk(2)
-        p = torch.distributions.Normal(mean.double(), log_std.double().exp())
+        mean = blocks[place][: q.mean.shape[-1]] if held else torch.zeros_like(q.mean[0])
+        p = torch.distributions.Normal(mean, 0.02 + made.fine_log_std.exp() if held else 1.0)
         found.append(torch.distributions.kl_divergence(torch.distributions.Normal(q.mean, q.std), p).sum(-1))
     return torch.stack(found, -1)
 
@@ -88,9 +88,10 @@ def evidence(made, state, x):
 @pytest.mark.parametrize(("likelihood", "number"), [("bernoulli", 2), ("gaussian", 7)])
 def test_importance_weights_are_unbiased(likelihood, number):
     made, x = model(1, likelihood), images(number)
-    for net, log_std in ((made.codec.head, 0.5), (made.fine_head, 0.2)):  # near each other: a finite variance
-        net.gain.detach()[:1], net.gain.detach()[1:] = 0.3, 0.2
-        net.offset.detach()[1:] = log_std
+    made.codec.head.gain.detach().fill_(0.3)
+    made.codec.head.offset.detach()[1:] = 0.5
+    made.fine_head.weight.detach().mul_(0.3)  # near each other: a finite variance
+    made.fine_log_std.detach().fill_(0.2)
     state = made.write(x)
     scored = torch.cat((x[-1:], images(1, seed=3)))
     with torch.no_grad():
@@ -107,6 +108,7 @@ def test_a_frame_that_is_held_costs_a_place_and_one_that_is_not_the_rest():
     """The limit of sharp codes: log(places) for the block, log(places / free places) without one."""
     made, x = model(log_std=-8.0), images(4)
     made.codec.head.offset.detach()[:4] = 4  # coarse codes are dear
+    made.fine_head.weight.detach().mul_(100)  # and fine ones far apart
     terms, state = made.terms_and_state(x)
     torch.testing.assert_close(terms.address_kl, torch.full((4,), math.log(BLOCKS + 1), dtype=torch.float64))
     torch.testing.assert_close(terms.code_kl, torch.zeros(4, dtype=torch.float64), atol=1e-6, rtol=0)
@@ -176,6 +178,7 @@ def test_writing_on():
 def test_the_oldest_frames_give_way():
     """Six blocks, eight frames: the first two are as good as never written, and fall back on the coarse code."""
     made, x = model(log_std=-5.0), images(8)
+    made.fine_head.weight.detach().mul_(10)
     state = made.write(x)
     nothing = made._find(state, *made._codes(x)).log_probs[:, -1].exp()
     assert (nothing[:2] > 0.999).all()
@@ -238,7 +241,7 @@ def test_refusals():
     with pytest.raises(ValueError, match=r"use \.conditional"):
         made.terms(x).joint
     with pytest.raises(ValueError, match="larger blocks"):
-        model(code_dim=10)
+        model(code_dim=19)
     with pytest.raises(ValueError, match="with a head"):
         KanervaBlocks(Codec.convolutional((1, 28, 28), 4, head=False))
     options = {"kind": "kanerva-pp", "image_shape": SHAPE, "block_write": True}
@@ -250,7 +253,7 @@ def test_refusals():
 
 def test_sixty_four_blocks_in_the_published_map():
     made = build_model(
-        ModelConfig(kind="kanerva-pp", image_shape=(1, 28, 28), num_filters=4, code_dim=96, block_write=True)
+        ModelConfig(kind="kanerva-pp", image_shape=(1, 28, 28), num_filters=4, code_dim=192, block_write=True)
     )
     assert isinstance(made, KanervaBlocks)
     assert (made.grid.map_shape, made.grid.num_blocks, made.grid.block_floats) == ((3, 64, 64), 64, 192)
