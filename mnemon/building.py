@@ -18,6 +18,7 @@ from mnemon.models import (
     AddressingModel,
     ContextAwareLearner,
     FullStatistician,
+    KanervaBlocks,
     KanervaMachine,
     KanervaPlusPlus,
     MatchingModel,
@@ -183,10 +184,24 @@ def vae_tsm(config: ModelConfig) -> CodecModel:
 
 
 def kanerva_pp(config: ModelConfig) -> CodecModel:
+    if config.block_write:
+        return _kanerva_blocks(config)
     sizes: dict[str, Any] = {"num_filters": config.num_filters, **given(config, "hidden")}
     options = given(config, "num_reads", "map_shape", "read_size")
-    forms: dict[str, Any] = {"dense_readout": config.dense_readout, "block_write": config.block_write}
-    return KanervaPlusPlus(_tsm_codec(config), **forms, **sizes, **options)
+    return KanervaPlusPlus(_tsm_codec(config), dense_readout=config.dense_readout, **sizes, **options)
+
+
+def _kanerva_blocks(config: ModelConfig) -> CodecModel:
+    if config.dense_readout:
+        raise ValueError(
+            "model.block_write: expected dense_readout or block_write, got both; dense layers read no blocks"
+        )
+    if config.num_reads not in (None, 1):
+        raise ValueError(
+            f"model.num_reads: expected 1 with block_write, got {config.num_reads}; a frame has one block, make it "
+            "larger by read_size"
+        )
+    return KanervaBlocks(_tsm_codec(config), **given(config, "map_shape", "read_size"))
 
 
 def _energy_net(config: ModelConfig) -> EnergyNet:

@@ -1,5 +1,6 @@
 """Latent memories: conjugate algebra on codes, without nets and images. Useful alone, on any vectors."""
 
+from mnemon.memories.blocks import BlockState
 from mnemon.memories.categorical import CategoricalAddress, CategoricalMemory, CategoricalState
 from mnemon.memories.fast_weights import FastWeightState
 from mnemon.memories.gaussian import GaussianAddress, GaussianMemory, GaussianState
@@ -12,6 +13,7 @@ from mnemon.memories.spatial import SpatialState
 from mnemon.memories.tree import TreeMemory, TreeState
 
 __all__ = [
+    "BlockState",
     "CategoricalAddress",
     "CategoricalMemory",
     "CategoricalState",

@@ -9,7 +9,6 @@ K++, equation 5 and appendix A.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -63,26 +62,6 @@ def read_windows(state: SpatialState, windows: Tensor, read_size: int) -> Tensor
     found = F.grid_sample(memory, tall.to(memory.dtype), align_corners=False)
     found = found.unflatten(2, (count, read_size)).movedim(2, 1)
     return found.reshape(*batch, *inner, *found.shape[2:])
-
-
-def write_windows(blocks: Tensor, windows: Tensor, size: Sequence[int]) -> SpatialState:
-    """A map that is the sum of blocks, each laid into its window: reading the window gives the block back, with what
-    others laid over it.
-
-        M at p = sum_n block_n at (p - place_n) / scale_n
-
-    Scales are not 0. Shapes: blocks (*B, N, channels, R, R), windows (*B, N, 3), size (height, width)
-    """
-    if windows.shape[-1] != KEY_DIM or windows.shape[:-1] != blocks.shape[:-3]:
-        raise ValueError(
-            f"write_windows: expected a window (scale, two places) for each block, got blocks {tuple(blocks.shape)} "
-            f"and windows {tuple(windows.shape)}"
-        )
-    scale, across, down = windows.unbind(-1)
-    affine = _affine(1 / scale, -across / scale, -down / scale).reshape(-1, 2, 3)
-    grid = F.affine_grid(affine, [len(affine), 1, *size], align_corners=False)
-    laid = F.grid_sample(blocks.reshape(-1, *blocks.shape[-3:]), grid.to(blocks.dtype), align_corners=False)
-    return SpatialState(laid.reshape(*blocks.shape[:-2], *size).sum(-4))
 
 
 def _affine(scale: Tensor, across: Tensor, down: Tensor) -> Tensor:

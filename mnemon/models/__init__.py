@@ -5,6 +5,7 @@ from mnemon.models.context_aware import ContextAwareLearner, ContextsState
 from mnemon.models.energy import EnergyModel
 from mnemon.models.full_statistician import FullStatistician
 from mnemon.models.hopfield import HopfieldModel, ModernHopfieldModel, SlotMemory
+from mnemon.models.kanerva_blocks import KanervaBlocks
 from mnemon.models.kanerva_machine import KanervaMachine
 from mnemon.models.kanerva_pp import KanervaPlusPlus
 from mnemon.models.matching import MatchingModel
@@ -25,6 +26,7 @@ __all__ = [
     "EnergyModel",
     "FullStatistician",
     "HopfieldModel",
+    "KanervaBlocks",
     "KanervaMachine",
     "KanervaPlusPlus",
     "MatchingModel",

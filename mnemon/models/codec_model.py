@@ -14,6 +14,7 @@ from mnemon.core.checks import check_size
 from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.core.protocol import Bound, MemoryModel, Terms
 from mnemon.distributions.gaussian import LOG_2PI
+from mnemon.memories.frames import Frames
 from mnemon.memories.graphs import WriteGraphs
 from mnemon.nets.codec import Codec, ImageCodec
 from mnemon.objectives import Estimator, Request, Surrogate
@@ -170,6 +171,11 @@ class CodecModel(MemoryModel):
     def _present(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Masked images may hold anything, also NaN, which would spread through the gradient: blank them."""
         return x if mask is None else torch.where(mask.reshape(mask.shape + (1,) * len(self.codec.image_shape)), x, 0.0)
+
+    def _counts(self, where: str, x: Tensor, mask: Tensor | None, weights: Tensor | None = None) -> Tensor | None:
+        """How often each item counts, after checks of what says so; None: all once. Shapes: -> (*B, T)"""
+        leading = x.shape[: x.ndim - len(self.codec.image_shape)]
+        return Frames.gather(where, self._like.new_zeros((*leading, 1)), 1, mask, weights).counts
 
     def _subset(self, mask: Tensor | None, write_mask: Tensor | None) -> Tensor | None:
         """Which items are written: those that are to be, and are there."""

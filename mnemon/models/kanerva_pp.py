@@ -18,11 +18,10 @@ from mnemon.core.checks import check_size
 from mnemon.core.protocol import Terms
 from mnemon.distributions.gaussian import DiagonalGaussian, standard_normal_like
 from mnemon.memories.frames import Frames
-from mnemon.memories.spatial import KEY_DIM, SpatialState, corner_keys, read_windows, windows_of, write_windows
+from mnemon.memories.spatial import KEY_DIM, SpatialState, corner_keys, read_windows, windows_of
 from mnemon.models.codec_model import CodeModel, Writing, full_precision, no_autocast
 from mnemon.nets.codec import BLOCK, Codec
 from mnemon.nets.evonorm import MapWriter, ReadEncoder
-from mnemon.nets.keys import HashedKeys
 from mnemon.nets.mlp import DenseReader
 from mnemon.nets.resnet_tsm import TSMResNet
 from mnemon.nets.spectral import GaussianDense
@@ -31,8 +30,6 @@ FIRST_KEY, KEY_SPREAD, KEY_STD = (1.0, 0.0, 0.0), 0.1, 0.05
 """Where keys start: all near one window, of three quarters of the map. Windows that are drawn from p(y) at once show
 another piece of the map at another scale each time, and what a read tells of the episode is lost in that: models that
 start so learn to do without their memory. From one window they learn to read within a hundred steps."""
-BLOCK_SCALE = 0.25
-"""Of the windows of frames that write where they read: 16 of 64 pixels."""
 
 
 class KanervaPlusPlus(CodeModel):
@@ -46,8 +43,6 @@ class KanervaPlusPlus(CodeModel):
     hidden     width of the key net
     dense_readout  the ablation without block memory (K++, 4.2): the prior of codes sees the whole map and the keys
                through dense layers, and no window is read. Differs from paper: there, it sees no keys
-    block_write  frames write where they read. Differs from paper: each frame's block is laid into the map at its own
-               keys, whose places are a fixed projection of its encoding; such a map takes further frames (`prior=`)
 
     `write` and `terms` encode the frames of an episode together. A cue, and what `log_weights` scores, is an episode of
     one: what is found for it does not depend on which others are asked with it. So `terms` is the paper's number, and
@@ -69,7 +64,6 @@ class KanervaPlusPlus(CodeModel):
         num_filters: int = 64,
         hidden: int = 512,
         dense_readout: bool = False,
-        block_write: bool = False,
     ) -> None:
         super().__init__(codec)
         for name, size in {"num_reads": num_reads, "read_size": read_size, "num_filters": num_filters}.items():
@@ -83,20 +77,11 @@ class KanervaPlusPlus(CodeModel):
             )
         self.num_reads, self.map_shape, self.read_size = num_reads, tuple(map_shape), read_size
         width = codec.encoder.width
-        if dense_readout and block_write:
-            raise ValueError(
-                "KanervaPlusPlus: expected dense_readout or block_write, got both; dense layers read no blocks"
-            )
-        self.dense_readout, self.block_write = dense_readout, block_write
-        self.key_net: HashedKeys | GaussianDense
-        if block_write:
-            self.key_net = HashedKeys(width, num_reads)
-        else:
-            self.key_net = GaussianDense(width, num_reads * KEY_DIM, hidden=hidden, spread=KEY_SPREAD, std=KEY_STD)
-            with torch.no_grad():
-                self.key_net.offset[: num_reads * KEY_DIM].copy_(torch.tensor(FIRST_KEY).repeat(num_reads))
-        written = (num_reads * map_shape[0], read_size, read_size) if block_write else map_shape
-        self.map_net = MapWriter(written, width, num_filters=4 * num_filters)
+        self.dense_readout = dense_readout
+        self.key_net = GaussianDense(width, num_reads * KEY_DIM, hidden=hidden, spread=KEY_SPREAD, std=KEY_STD)
+        with torch.no_grad():
+            self.key_net.offset[: num_reads * KEY_DIM].copy_(torch.tensor(FIRST_KEY).repeat(num_reads))
+        self.map_net = MapWriter(map_shape, width, num_filters=4 * num_filters)
         self.prior_net: DenseReader | ReadEncoder
         if dense_readout:
             sizes = (math.prod(map_shape), num_reads * KEY_DIM, codec.code_dim)
@@ -114,17 +99,14 @@ class KanervaPlusPlus(CodeModel):
         Weights count in the mean. Frames beside each other see each other once, whatever they weigh; those of weight
         0 are absent.
         """
-        if how.prior is not None and not self.block_write:
+        if how.prior is not None:
             raise ValueError(
                 "write: expected no prior, got one; the map of Kanerva++ is made in one pass from the mean encoding of "
-                "frames that were encoded together, which cannot be had from a map again; write all frames at once"
+                "frames that were encoded together, which cannot be had from a map again; write all frames at once, or "
+                "set block_write"
             )
         counts = self._counts("write", x, how.mask, how.weights)
-        state = self._store("write", self._encode_episodes(self._present(x, how.mask), counts), counts)
-        if how.prior is None:
-            return state
-        self._check_state("write", how.prior)
-        return SpatialState(how.prior.memory + state.memory)
+        return self._store("write", self._encode_episodes(self._present(x, how.mask), counts), counts)
 
     def _terms(
         self, x: Tensor, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
@@ -167,44 +149,17 @@ class KanervaPlusPlus(CodeModel):
         around = self._code_prior(state, keys.flatten(-4, -3)).mean
         return self.codec.image(around).unflatten(len(around.shape) - 2, (-1, n))
 
-    def _counts(self, where: str, x: Tensor, mask: Tensor | None, weights: Tensor | None = None) -> Tensor | None:
-        """How often each frame counts, after checks of what says so; None: all once. Shapes: -> (*B, T)"""
-        leading = x.shape[: x.ndim - len(self.codec.image_shape)]
-        item = self._like.new_zeros((*leading, 1))
-        return Frames.gather(where, item, 1, mask, weights).counts
-
     def _encode_episodes(self, x: Tensor, counts: Tensor | None) -> Tensor:
         """Shapes: (*B, T, *X), (*B, T) -> (*B, T, width)"""
         assert isinstance(self.codec.encoder, TSMResNet)
         return self.codec.encoder.encode_episodes(x, None if counts is None else counts > 0)
 
     def _store(self, where: str, encodings: Tensor, counts: Tensor | None) -> SpatialState:
-        """The map of the mean over the frames that are written, or of the sum of their blocks.
-
-        Shapes: encodings (*B, T, width), counts (*B, T)
-        """
-        if self.block_write:
-            return self._lay_blocks(encodings, counts)
+        """The map of the mean over the frames that are written. Shapes: encodings (*B, T, width), counts (*B, T)"""
         frames = Frames.gather(where, full_precision(encodings), encodings.shape[-1], weights=counts)
         pooled = frames.centre[..., 0, :]
         memory = self.map_net(pooled.reshape(-1, pooled.shape[-1]))
         return SpatialState(full_precision(memory).reshape(*pooled.shape[:-1], *self.map_shape))
-
-    def _lay_blocks(self, encodings: Tensor, counts: Tensor | None) -> SpatialState:
-        keys = self._keys(encodings).mean
-        blocks = full_precision(self.map_net(encodings.reshape(-1, encodings.shape[-1])))
-        blocks = blocks.reshape(*keys.shape[:-1], self.map_shape[0], self.read_size, self.read_size)
-        if counts is not None:
-            blocks = blocks * counts[..., None, None, None, None].to(blocks.dtype)
-        with no_autocast(keys):
-            return write_windows(blocks.flatten(-5, -4), self._windows(keys).flatten(-3, -2), self.map_shape[1:])
-
-    def _windows(self, keys: Tensor) -> Tensor:
-        """Scale and place that keys mean. Shapes: (..., 3) -> (..., 3)"""
-        windows = windows_of(keys)
-        if not self.block_write:
-            return windows
-        return torch.cat((torch.full_like(windows[..., :1], BLOCK_SCALE), windows[..., 1:]), -1)
 
     def _posteriors(self, encodings: Tensor) -> tuple[DiagonalGaussian, DiagonalGaussian]:
         """q(y | x) and q(z | x). Shapes: (*B, T, width) -> (*B, T, num_reads, 3), (*B, T, C)"""
@@ -223,7 +178,7 @@ class KanervaPlusPlus(CodeModel):
             return DiagonalGaussian(full_precision(mean), full_precision(std))
         batch = torch.broadcast_shapes(state.batch_shape, keys.shape[:-3])
         with no_autocast(keys):
-            windows = self._windows(keys).expand(*batch, *keys.shape[-3:])
+            windows = windows_of(keys).expand(*batch, *keys.shape[-3:])
             reads = read_windows(state.expand(batch), windows, self.read_size)
         stacked = reads.flatten(-4, -3)
         leading = stacked.shape[:-3]

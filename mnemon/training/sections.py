@@ -136,7 +136,7 @@ class ModelConfig:
     dense_readout: bool = False
     """Kanerva++ without block memory: the prior of codes sees the whole map and the keys through dense layers."""
     block_write: bool = False
-    """Kanerva++ whose frames write where they read."""
+    """Kanerva++ whose frames write blocks of their own, of `read_size` pixels on a side: see `KanervaBlocks`."""
     input_var: float | None = None
     """Variance of the noise on codes that a pseudo-inverse memory is written with in training."""
     inverse_steps: int | None = None

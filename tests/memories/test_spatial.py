@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemon import State
-from mnemon.memories.spatial import SpatialState, corner_keys, read_windows, windows_of, write_windows
+from mnemon.memories.spatial import SpatialState, corner_keys, read_windows, windows_of
 
 HEIGHT, WIDTH = 12, 12
 
@@ -110,35 +110,3 @@ def test_save_and_load(tmp_path):
     assert isinstance(loaded, SpatialState)
     assert torch.equal(loaded.memory, state.memory)
     assert loaded.batch_shape == (2,)
-
-
-def test_blocks_at_whole_pixels_are_added_where_they_lie():
-    blocks = torch.randn(2, 3, 2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    corners = torch.tensor([[[0, 0], [2, 3], [8, 5]], [[8, 8], [1, 1], [0, 7]]])  # row and column, in a map of 12 x 12
-    middle = (corners.double() + 2) / 6 - 1
-    scale = torch.full((2, 3, 1), 4 / 12, dtype=torch.float64)
-    windows = torch.cat((scale, middle[..., 1:], middle[..., :1]), -1)
-    expected = torch.zeros(2, 2, 12, 12, dtype=torch.float64)
-    for episode in range(2):
-        for block, (row, column) in zip(blocks[episode], corners[episode].tolist(), strict=True):
-            expected[episode, :, row : row + 4, column : column + 4] += block
-    state = write_windows(blocks, windows, (12, 12))
-    torch.testing.assert_close(state.memory, expected)
-
-
-def test_a_block_that_lies_alone_is_read_back():
-    blocks = torch.randn(1, 1, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    window = torch.tensor([[0.25, 0.25, -0.5]], dtype=torch.float64)
-    state = write_windows(blocks, window, (16, 16))
-    torch.testing.assert_close(read_windows(state, window, 4), blocks)
-
-
-def test_writing_blocks_has_the_gradients_of_finite_differences():
-    blocks = torch.randn(2, 1, 3, 3, dtype=torch.float64, requires_grad=True)
-    windows = torch.tensor([[0.41, 0.13, -0.27], [-0.53, 0.31, 0.22]], dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda *given: write_windows(*given, (7, 6)).memory, (blocks, windows))
-
-
-def test_a_window_for_every_block():
-    with pytest.raises(ValueError, match="a window"):
-        write_windows(torch.zeros(2, 1, 3, 3), torch.zeros(3, 3), (7, 6))

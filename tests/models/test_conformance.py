@@ -20,6 +20,7 @@ from mnemon.models import (
     AddressingModel,
     ContextAwareLearner,
     FullStatistician,
+    KanervaBlocks,
     KanervaMachine,
     KanervaPlusPlus,
     MatchingModel,
@@ -83,6 +84,10 @@ def spatial(**options):
     return KanervaPlusPlus(shifted_codec(), **sizes, **options).double().eval()
 
 
+def blocks():
+    return KanervaBlocks(shifted_codec(), map_shape=(2, 9, 8), read_size=3).double().eval()
+
+
 def shifted_kanerva():
     nets = shifted_codec(head=False, encoding_dim=C)
     return KanervaMachine(nets, KanervaMemory(C, 3, 0.5), encode_together=True).double().eval()
@@ -126,7 +131,7 @@ MODELS = {
     "matching_mlp": lambda: matching("mlp", similarity="inner", num_matching_steps=1),
     "kanerva_pp": spatial,
     "kanerva_pp_dense": lambda: spatial(dense_readout=True),
-    "kanerva_pp_blocks": lambda: spatial(block_write=True),
+    "kanerva_pp_blocks": blocks,
     "kanerva_tsm": shifted_kanerva,
     "pseudo_inverse": pseudo_inverse,
     "vae_pyramid": lambda: VAE(codec(architecture="pyramid")),
@@ -162,12 +167,13 @@ RECALL_MODELS = {
 MATCHING = ("matching", "matching_mlp")
 SLOTS = ("addressing", "addressing_mlp", "soft_attention", *MATCHING)
 VAES = ("vae", "vae_pyramid", "vae_mlp", "vae_residual")
-SPATIAL = ("kanerva_pp", "kanerva_pp_dense", "kanerva_pp_blocks")
-COMPUTED = (*SPATIAL, "pseudo_inverse")  # memories without a posterior
+SPATIAL = ("kanerva_pp", "kanerva_pp_dense")
+COMPUTED = (*SPATIAL, "kanerva_pp_blocks", "pseudo_inverse")  # memories without a posterior
 CONTEXTS = ("statistician", *(name for name in MODELS if name.startswith(("statistician_", "context_aware"))))
 ORDERED = {
     **dict.fromkeys(("kanerva", "kanerva_machine", "kanerva_tsm"), "each write changes the next address"),
     **dict.fromkeys(SPATIAL, "frames are encoded with their neighbours (own tests measure how far the memory moves)"),
+    "kanerva_pp_blocks": "blocks are taken in the order of writing (its own tests permute episodes)",
     "pseudo_inverse": "takes no start; its own tests permute episodes",
     **dict.fromkeys(SLOTS, "slots stand in the order of writing; what is scored does not depend on it (see below)"),
     "storkey": "each pattern is written against the field of those before it",
@@ -178,7 +184,7 @@ NO_PRIOR = {
     **dict.fromkeys(SPATIAL, "a map is made of frames, and there are none before the first write"),
 }
 NO_CONTINUATION = {
-    **dict.fromkeys(COMPUTED, "the memory is made of all frames at once; a prior is refused"),
+    **dict.fromkeys((*SPATIAL, "pseudo_inverse"), "the memory is made of all frames at once; a prior is refused"),
     **dict.fromkeys(
         ("statistician_attention", "statistician_relation", "context_aware_thesis"),
         "the pooling needs all items at once; a prior is refused",
@@ -193,6 +199,7 @@ ALL_DRAWN = {
     *SLOTS,
     *CONTEXTS,
     "kanerva_machine",
+    "kanerva_pp_blocks",
     "pseudo_inverse",
     "centre",
 }  # nothing is integrated in closed form

@@ -186,32 +186,6 @@ def test_fresh_codes_tell_images_apart_and_fresh_keys_read_one_window():
     torch.testing.assert_close(keys.mean.mean((0, 1)), first, atol=1e-3, rtol=0)
 
 
-def test_blocks_can_be_added_to():
-    made = model(block_write=True, num_reads=1)
-    x, more = images(3, 4), images(3, 2, seed=1)
-    with torch.no_grad():
-        together = made.write(x).memory + made.write(more).memory
-        torch.testing.assert_close(made.write(more, prior=made.write(x)).memory, together)
-        weighed = made.write(x[:, :1], weights=torch.full((3, 1), 2.0, dtype=torch.float64)).memory
-        torch.testing.assert_close(weighed, 2 * made.write(x[:, :1]).memory)
-
-
-def test_places_are_not_learned_and_cost_what_they_tell():
-    made = model(block_write=True, num_reads=1)
-    assert not list(made.key_net.parameters())
-    x = images(2, 5)
-    terms = made.terms(x)
-    keys = made._keys(made._encode_episodes(x, None))
-    place = keys.mean[..., 1:]
-    expected = (0.5 * (place**2 + 0.06**2 - 1) - math.log(0.06)).sum((-1, -2))  # of scales nothing
-    torch.testing.assert_close(terms.address_kl, expected)
-
-
-def test_blocks_and_dense_readout_exclude_each_other():
-    with pytest.raises(ValueError, match="got both"):
-        model(block_write=True, dense_readout=True)
-
-
 def test_dense_readout_sees_the_whole_map():
     made, x = model(dense_readout=True), images(5)
     state = made.write(x)
