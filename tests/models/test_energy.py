@@ -10,6 +10,7 @@ from mnemon.memories.fast_weights import FastWeightState
 from mnemon.models.energy import EnergyModel, StepSizes
 from mnemon.nets.energy import GatedEnergy
 from mnemon.nets.energy_conv import ConvEnergy, ResNetEnergy
+from mnemon.nets.energy_pairwise import PairwiseEnergy
 
 SHAPE = (1, 8, 8)
 NETS = {
@@ -17,6 +18,7 @@ NETS = {
     "resnet": lambda: ResNetEnergy(SHAPE, channels=2, hidden=5, dynamic_size=2, num_hops=2),
     "conv": lambda: ConvEnergy(SHAPE, channels=2, hidden=3, dynamic_size=2, num_hops=2),
     "conv_large": lambda: ConvEnergy(SHAPE, channels=2, hidden=3, dynamic_size=2, num_hops=2, both_halve=True),
+    "pairwise": lambda: PairwiseEnergy(SHAPE),
 }
 
 
