@@ -18,8 +18,17 @@ NETS = {
     "resnet": lambda: ResNetEnergy(SHAPE, channels=2, hidden=5, dynamic_size=2, num_hops=2),
     "conv": lambda: ConvEnergy(SHAPE, channels=2, hidden=3, dynamic_size=2, num_hops=2),
     "conv_large": lambda: ConvEnergy(SHAPE, channels=2, hidden=3, dynamic_size=2, num_hops=2, both_halve=True),
-    "pairwise": lambda: PairwiseEnergy(SHAPE),
+    "pairwise": lambda: pairwise(),
 }
+
+
+def pairwise():
+    """Written already, with fields that begin to saturate."""
+    net = PairwiseEnergy(SHAPE)
+    with torch.no_grad():
+        for parameter in net.memory.parameters():
+            parameter.normal_(std=5)
+    return net
 
 
 def make(name="gated", seed=0, **options):
