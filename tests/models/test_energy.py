@@ -77,9 +77,10 @@ def test_recomputing_trains_the_rest_where_the_first_weights_are_frozen():
         torch.testing.assert_close(gradients[1][key], expected, msg=key)
 
 
+@pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("recompute", [False, True])
-def test_a_training_step_waits_for_no_value(recompute, monkeypatch):
-    model, mask = make(recompute=recompute), torch.tensor([[True, True, False], [True, False, True]])
+def test_a_training_step_waits_for_no_value(name, recompute, monkeypatch):
+    model, mask = make(name, recompute=recompute), torch.tensor([[True, True, False], [True, False, True]])
 
     def refuse(*_):
         raise AssertionError("a value was asked for")
