@@ -188,7 +188,9 @@ def capacity_section(records: Sequence[dict[str, Any]]) -> Section:
     rows: list[list[Any]] = []
     for key, group in grouped(found, "experiment", "data", "model").items():
         by_length = {r["episode_length"]: _per_cent(r) for r in group}
-        row = [*key, group[0]["memory_floats"], *(by_length.get(length) for length in lengths)]
+        sizes = [r["memory_floats"] for r in group]  # different ones where the memory grows
+        floats = sizes[0] if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+        row = [*key, floats, *map(by_length.get, lengths)]
         if group[0]["updates"] is not None or row[1:] not in [shown[1:] for shown in rows]:
             rows.append(row)
     note = "Wrong pixels in per cent after one read of damaged cues; columns: patterns written."
