@@ -7,7 +7,7 @@ Units s = 2 x - 1 feel fields of symmetric couplings W without a diagonal and of
 A unit that agrees with its field by the margin kappa costs nothing; one that does not pays for what is missing. Writing
 therefore moves couplings only for units that do not hold yet: from W = 0 its first step is Hebb's rule, and the next
 ones learn a network of large margins, as a perceptron in every unit would, but symmetric. Reading moves an unstable
-unit towards the sign of its field and leaves the stable ones. Design, section 11; docs/energy.md.
+unit towards the sign of its field, and stable ones little. Design, section 11; docs/energy.md.
 """
 
 from __future__ import annotations
