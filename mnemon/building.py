@@ -35,6 +35,7 @@ from mnemon.nets.conditional import ConditionalCodec, embedding_net
 from mnemon.nets.contexts import ConditionalContexts, Contexts, TiedContexts
 from mnemon.nets.energy import EnergyNet, GatedEnergy
 from mnemon.nets.energy_conv import ConvEnergy, ResNetEnergy
+from mnemon.nets.energy_pairwise import PairwiseEnergy
 from mnemon.nets.matching import matching_nets
 from mnemon.nets.mlp import mlp
 from mnemon.nets.residual import RESIDUAL_WIDTH
@@ -207,6 +208,10 @@ def _kanerva_blocks(config: ModelConfig) -> CodecModel:
 def _energy_net(config: ModelConfig) -> EnergyNet:
     assert config.image_shape is not None
     sizes = given(config, "dynamic_size", "hidden", "num_hops")
+    if config.energy == "pairwise":
+        if sizes:
+            raise ValueError(f"model.{next(iter(sizes))}: a pairwise energy has no sizes to choose; leave it out")
+        return PairwiseEnergy(config.image_shape)
     if config.energy == "gated":
         return GatedEnergy(config.image_shape, **sizes)
     sizes["channels"] = config.num_filters

@@ -51,6 +51,20 @@ def test_eval_measures_what_there_is(trained, tmp_path):
     assert (tmp_path / "all" / "capacity_bits.png").exists()
 
 
+def test_the_pairwise_preset_corrects_flips(trained, tmp_path):
+    """On fewer and other bits, after one epoch, at the size of a Hopfield network."""
+    folder, _ = trained
+    changes = ("data.episode_length=6", "data.batch_size=4", "data.validation=0.3", "stages.0.epochs=1")
+    options = [word for change in changes for word in ("--set", change)]
+    settings = ("--data", folder / "bits", "--accelerator", "cpu", *options)
+    run("train", "ebmm-pairwise-patterns", "--out", tmp_path / "run", *settings)
+    out = ("--out", tmp_path / "r.json", "--device", "cpu")
+    run("eval", tmp_path / "run", "--part", "capacity", "--episodes", 8, "--data", folder / "bits", *out)
+    wrong = {r["model"]: r for r in json.loads((tmp_path / "r.json").read_text()) if r["metric"] == "wrong_pixels"}
+    assert wrong["ebmm"]["memory_floats"] == wrong["hopfield, storkey"]["memory_floats"] == 32 * 33 // 2
+    assert wrong["ebmm"]["value"] < 0.5 * wrong["copy of the cue"]["value"]
+
+
 def test_figures_show_what_is_read(trained, tmp_path):
     folder, _ = trained
     run("figures", folder / "run", "--data", folder / "bits", "--out", tmp_path, "--device", "cpu")

@@ -181,16 +181,27 @@ def fewshot_section(records: Sequence[dict[str, Any]]) -> Section:
 
 
 def capacity_section(records: Sequence[dict[str, Any]]) -> Section:
-    """A row for each memory, a column for each number of written patterns."""
+    """A row for each memory, a column for each number of written patterns. Memories without training, measured beside
+    every run on the same cues, have one row for each size."""
     found = [r for r in records if r["metric"] == "wrong_pixels" and (r["note"] or "").startswith("capacity: ")]
     lengths = sorted({r["episode_length"] for r in found})
-    rows = []
+    rows: list[list[Any]] = []
     for key, group in grouped(found, "experiment", "data", "model").items():
-        by_length = {r["episode_length"]: f"{100 * r['value']:.3g}" for r in group}
-        rows.append([*key, group[0]["memory_floats"], *(by_length.get(length) for length in lengths)])
-    note = "Wrong pixels in per cent after one read of damaged cues ; columns: patterns written."
+        by_length = {r["episode_length"]: _per_cent(r) for r in group}
+        sizes = [r["memory_floats"] for r in group]  # different ones where the memory grows
+        floats = sizes[0] if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+        row = [*key, floats, *map(by_length.get, lengths)]
+        if group[0]["updates"] is not None or row[1:] not in [shown[1:] for shown in rows]:
+            rows.append(row)
+    note = "Wrong pixels in per cent after one read of damaged cues; columns: patterns written."
     heads = ["experiment", "data", "memory", "memory floats", *map(str, lengths)]
     return Section("Capacity", note, heads, rows)
+
+
+def _per_cent(record: dict[str, Any]) -> str:
+    """A share and its interval, in per cent."""
+    interval = f" ± {100 * record['interval']:.2g}" if record["interval"] else ""
+    return f"{100 * record['value']:.3g}{interval}"
 
 
 def scaling_section(records: Sequence[dict[str, Any]]) -> Section:

@@ -141,8 +141,8 @@ class ModelConfig:
     """Variance of the noise on codes that a pseudo-inverse memory is written with in training."""
     inverse_steps: int | None = None
     """Steps of each pseudo-inverse; 7 when absent."""
-    energy: Literal["gated", "resnet", "conv", "conv_large"] = "gated"
-    """The net of an energy-based memory (EBMM, B.1 to B.4)."""
+    energy: Literal["gated", "resnet", "conv", "conv_large", "pairwise"] = "gated"
+    """The net of an energy-based memory (EBMM, B.1 to B.4); pairwise: a Hopfield network's couplings and thresholds."""
     dynamic_size: int | None = None
     """Its writable units or channels."""
     num_hops: int | None = None

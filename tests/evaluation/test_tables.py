@@ -47,6 +47,22 @@ def test_every_number_is_on_the_page(tmp_path):
     assert all(line.count("|") > 3 for line in rows)
 
 
+def test_memories_without_training_stand_once_beside_the_runs_they_are_measured_with(tmp_path):
+    shares = {"ebmm": (0.01, 0.0012), "copy of the cue": (0.1, 0.003), "slots of equal floats": (0.0, 0.0)}
+    records = [
+        record(experiment=experiment, model=model, updates=None if model != "ebmm" else 7, metric="wrong_pixels",
+               value=value, interval=interval, data="patterns", note="capacity: 10% of the bits flipped; one read",
+               episode_length=length, memory_floats=8 * length if model.startswith("slots") else 40)
+        for experiment in ("one", "other") for model, (value, interval) in shares.items() for length in (2, 4)
+    ]  # fmt: skip
+    (tmp_path / "a.json").write_text(json.dumps(records))
+    page = results_page(read_results(tmp_path), {})
+    rows = [line for line in page.split("## Capacity")[1].splitlines() if "patterns |" in line]
+    assert [row.split(" | ")[0] for row in rows] == ["| one", "| one", "| one", "| other"]
+    assert [row.split(" | ")[-1] for row in rows] == ["1 ± 0.12 |", "10 ± 0.3 |", "0 |", "1 ± 0.12 |"]
+    assert [row.split(" | ")[3] for row in rows] == ["40", "40", "16 to 32", "40"]
+
+
 FEWSHOT = [
     *(record(metric="bound", bound="conditional", scored="same_class", data="omniglot", num_samples=1000, value=value,
              note=Cell(classes, examples).note("table"), paper_value=paper)

@@ -46,6 +46,23 @@ def test_training_lowers_the_error_and_reports_it(tmp_path):
         assert line["error_of_cue"] == pytest.approx(0.1, abs=0.02)  # bits: each flip is an error of 1
 
 
+def test_the_pairwise_energy_trains_on_episodes_of_any_length(tmp_path):
+    settings = of_kind(
+        "ebmm",
+        model={"energy": "pairwise", "hidden": None, "dynamic_size": None, "num_hops": None, "read_rate": 2e-4},
+        data={"episodes": "ragged", "min_length": 2},
+        objective={"corruption": "flip", "level": 0.1},
+        stages=[{"epochs": 2, "learning_rate": 2e-3, "patience": 0}],
+    )
+    assert fit(settings, tmp_path).improved
+    assert records(tmp_path)[-1]["error"] < 0.99 * records(tmp_path)[0]["error_of_cue"]
+
+
+def test_a_pairwise_energy_has_no_sizes_to_choose():
+    with pytest.raises(ValueError, match=r"model\.dynamic_size: a pairwise energy has no sizes to choose"):
+        make(energy="pairwise")
+
+
 def test_the_loss_is_the_squared_error_of_all_steps_or_of_the_last():
     x, objective = bits(2, 3), ObjectiveConfig(corruption="flip", level=0.2)
     for stepwise in (True, False):
