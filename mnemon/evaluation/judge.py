@@ -16,8 +16,10 @@ from mnemon.data.preprocess import Preprocessing
 
 JUDGE = 22
 """The random stream of this file."""
-PASSES, LEAST_STEPS = 8, 1000
+PASSES, LEAST_STEPS = 10, 1000
 """How often a judge in training sees each image, and how many steps it takes at least."""
+PIXELS_A_SHIFT = 14
+"""An image in training is moved by up to one in so many pixels of its side: two of 28, none of 8."""
 
 
 class FactorJudge(nn.Module):
@@ -60,7 +62,8 @@ def train_judge(
     """Trained on real images by Adam, its rate falling to 0; the caller's random numbers are left as they were.
 
     num_steps: by default several passes over the images. Ten items of a set are judged alike only as often as the
-    tenth power of the judge's accuracy says, so one pass (98% of black and white digits) is not enough.
+    tenth power of the judge's accuracy says, so one pass (98% of black and white digits) is not enough, and batches are
+    moved by a pixel or two (4,000 steps: 99.2%, and 99.0% without).
     """
     if num_steps is None:
         num_steps = max(LEAST_STEPS, PASSES * len(data) // batch_size)
@@ -77,7 +80,7 @@ def train_judge(
     for step in range(num_steps):
         generator = stream(seed, JUDGE, step, device=device)
         index = torch.randint(len(images), (batch_size,), device=device, generator=generator)
-        logits = judge(preprocessing(images[index], generator))
+        logits = judge(_moved(preprocessing(images[index], generator), step))
         targets = factors[index].unbind(-1)
         loss = sum(functional.cross_entropy(*pair) for pair in zip(logits, targets, strict=True))
         optimizer.zero_grad()
@@ -85,3 +88,14 @@ def train_judge(
         optimizer.step()
         schedule.step()
     return judge.eval()
+
+
+def _moved(images: Tensor, step: int) -> Tensor:
+    """Every place in turn, the same for a batch; edges go on as they are. Shapes: (N, C, H, W) -> (N, C, H, W)"""
+    height, width = images.shape[-2:]
+    most = min(height, width) // PIXELS_A_SHIFT
+    if not most:
+        return images
+    down, right = divmod(step % (2 * most + 1) ** 2, 2 * most + 1)
+    wide = functional.pad(images, (most,) * 4, mode="replicate")
+    return wide[..., down : down + height, right : right + width]

@@ -9,7 +9,7 @@ from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
 from mnemon.evaluation.context_space import explained, neighbour_vote
 from mnemon.evaluation.factor_sets import kept_accuracy, relative_entropy
-from mnemon.evaluation.judge import train_judge
+from mnemon.evaluation.judge import _moved, train_judge
 from mnemon.training.checkpoint import read_metrics
 
 
@@ -60,3 +60,13 @@ def test_kept_accuracy_is_of_the_last_epochs_alone(tmp_path):
     assert read_metrics(tmp_path) == []
     (tmp_path / "metrics.jsonl").write_text(text)  # its last line has no end: it was cut off
     assert read_metrics(tmp_path) == rows[:-1]
+
+
+def test_batches_are_moved_to_every_place_and_small_images_stay():
+    images = torch.arange(28.0 * 28).view(1, 1, 28, 28)
+    moved = {tuple(_moved(images, step)[0, 0, 10, 10:12].tolist()) for step in range(25)}
+    expected = {(28.0 * row + column, 28.0 * row + column + 1) for row in range(8, 13) for column in range(8, 13)}
+    assert moved == expected
+    assert _moved(images, 0)[0, 0, 0, 0] == images[0, 0, 0, 0]  # the edge goes on
+    small = torch.rand(2, 1, 8, 8)
+    assert _moved(small, 3) is small
