@@ -15,6 +15,9 @@ from mnemon.distributions.gaussian import LOG_2PI, DiagonalGaussian
 
 SPREAD = 0.7
 """Of the components' means at the start: apart, and together about N(0, I)."""
+SPEED = 10.0
+"""Parameters are kept as so many times less than they are, so that they follow contexts so many times faster than the
+nets learn: an optimiser like Adam takes steps of one size."""
 
 
 class ContextMixture(nn.Module):
@@ -23,9 +26,25 @@ class ContextMixture(nn.Module):
     def __init__(self, num_contexts: int, context_dim: int, num_components: int) -> None:
         super().__init__()
         check_size("prior_components", num_components)
-        self.means = nn.Parameter(SPREAD * torch.randn(num_contexts, num_components, context_dim))
-        self.log_stds = nn.Parameter(torch.zeros(num_contexts, num_components, context_dim))
-        self.logits = nn.Parameter(torch.zeros(num_contexts, num_components))
+        shape = (num_contexts, num_components, context_dim)
+        self.raw_means = nn.Parameter(SPREAD / SPEED * torch.randn(shape))
+        self.raw_log_stds = nn.Parameter(torch.zeros(shape))
+        self.raw_logits = nn.Parameter(torch.zeros(shape[:2]))
+
+    @property
+    def means(self) -> Tensor:
+        """Shapes: -> (K, J, D)"""
+        return SPEED * self.raw_means
+
+    @property
+    def log_stds(self) -> Tensor:
+        """Shapes: -> (K, J, D)"""
+        return SPEED * self.raw_log_stds
+
+    @property
+    def logits(self) -> Tensor:
+        """Shapes: -> (K, J)"""
+        return SPEED * self.raw_logits
 
     def expected_log_prob(self, q: DiagonalGaussian) -> Tensor:
         """At most E_q log p(c): log sum_j w_j exp(E_q log N_j(c)), which Jensen's inequality puts below it. Exact where
@@ -42,18 +61,19 @@ class ContextMixture(nn.Module):
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
         """Shapes: -> (*shape, K, D)"""
-        number = torch.Size(shape).numel()
+        number, means = torch.Size(shape).numel(), self.means
         drawn = torch.multinomial(self.logits.softmax(-1), number, replacement=True, generator=generator)[..., None]
         noise = torch.randn(
-            *drawn.shape[:-1], self.means.shape[-1], dtype=self.means.dtype, device=drawn.device, generator=generator
+            *drawn.shape[:-1], means.shape[-1], dtype=means.dtype, device=means.device, generator=generator
         )
-        mean, log_std = (part.take_along_dim(drawn, 1) for part in (self.means, self.log_stds))
-        return (mean + log_std.exp() * noise).movedim(0, 1).reshape(*shape, *self.means.shape[::2])
+        mean, log_std = (part.take_along_dim(drawn, 1) for part in (means, self.log_stds))
+        return (mean + log_std.exp() * noise).movedim(0, 1).reshape(*shape, *means.shape[::2])
 
     def _log_density(self, mean: Tensor, square: Tensor) -> Tensor:
         """Of means and mean squares of c. Shapes: (..., K, D) both -> (..., K)"""
-        precision = (-2 * self.log_stds).exp()
+        means, log_stds = self.means, self.log_stds
+        precision = (-2 * log_stds).exp()
         quadratic = torch.einsum("...kd,kjd->...kj", square, precision)
-        quadratic = quadratic - 2 * torch.einsum("...kd,kjd->...kj", mean, precision * self.means)
-        constant = (precision * self.means.square() + 2 * self.log_stds + LOG_2PI).sum(-1)
+        quadratic = quadratic - 2 * torch.einsum("...kd,kjd->...kj", mean, precision * means)
+        constant = (precision * means.square() + 2 * log_stds + LOG_2PI).sum(-1)
         return (self.logits.log_softmax(-1) - 0.5 * (quadratic + constant)).logsumexp(-1)

@@ -7,6 +7,7 @@ from mnemon.core.episode import Roles
 from mnemon.core.patterns import constant_patterns
 from mnemon.models.agreement import agreements, best_agreement
 from mnemon.models.context_aware import ContextAwareLearner
+from mnemon.nets.context_mixture import SPEED
 from mnemon.nets.contexts import TiedContexts
 from mnemon.objectives import Estimator
 from tests.models.test_conformance import assert_equal, codec, context_aware, images, seeded
@@ -167,7 +168,7 @@ def test_a_mixture_learns_beside_the_bound_and_changes_nothing_of_it():
     assert found.extra.shape == (2,)
     found.extra.sum().backward()
     learning = {name for name, p in mixed.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
-    assert learning == {"mixture.means", "mixture.log_stds", "mixture.logits"}
+    assert learning == {"mixture.raw_means", "mixture.raw_log_stds", "mixture.raw_logits"}
 
 
 def test_the_mixture_is_fitted_to_constant_contexts_once_and_to_varying_ones_item_by_item():
@@ -190,8 +191,8 @@ def test_the_mixture_is_fitted_to_constant_contexts_once_and_to_varying_ones_ite
 def test_draws_and_evaluation_are_under_the_mixture():
     model, x = context_aware(prior_components=2), images(2, 4)
     with torch.no_grad():  # one sharp place for every context: what is drawn is known
-        model.mixture.means.fill_(3.0)
-        model.mixture.log_stds.fill_(-12.0)
+        model.mixture.raw_means.fill_(3.0 / SPEED)
+        model.mixture.raw_log_stds.fill_(-12.0 / SPEED)
     size = model.num_contexts * model.context_dim
     fresh = model._draw_codes(model.prior_state((2,)), told(model, 2, 0), 5, seeded())[..., :size]
     torch.testing.assert_close(fresh, torch.full_like(fresh, 3.0), atol=1e-3, rtol=0)

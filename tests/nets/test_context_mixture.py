@@ -17,7 +17,7 @@ def mixture(contexts=2, components=3, size=4):
     made = ContextMixture(contexts, size, components).double()
     with torch.no_grad():
         for parameter in made.parameters():
-            parameter.add_(0.5 * torch.randn(parameter.shape, dtype=torch.float64))
+            parameter.add_(0.05 * torch.randn(parameter.shape, dtype=torch.float64))
     return made
 
 
