@@ -37,6 +37,9 @@ from mnemon.nets.sets import PoolingKind, make_pooling
 from mnemon.objectives import Estimator, Request, Surrogate
 
 CHOICE_WIDTH = 128
+FIT_WEIGHT = 0.01
+"""Of the mixture's fit in what is maximised. Steps of Adam do not depend on it, but the norm does that gradients of all
+parameters are clipped by, and the nets shall not be clipped because of a mixture."""
 OWN_ESTIMATORS = ("posterior", "balanced", "held", "enumerate", "gumbel", "concrete")
 
 
@@ -248,7 +251,7 @@ class ContextAwareLearner(CodeModel):
         estimator: Estimator | None,
         kl_weight: float | Tensor,
     ) -> tuple[Terms, ContextsState, Tensor | None]:
-        """The parts of the bound, the memory, and in training how well the mixture fits. Shapes: fit (*B)"""
+        """The parts of the bound, the memory, and in training how well the mixture fits, weighted. Shapes: fit (*B)"""
         codes = estimator is None or estimator.codes or not self.training
         estimator = constant_choice.used_estimator(estimator if constant is None else None, self.training)
         by_bound = estimator.kind in constant_choice.BY_BOUND
@@ -277,7 +280,7 @@ class ContextAwareLearner(CodeModel):
         fit = None
         if self.mixture is not None and self.training:
             share = log_q.exp() @ self.patterns if constant is None and summed else chosen
-            fit = mixture_fit(self.contexts, self.mixture, encodings, state.constant, share, counts)
+            fit = FIT_WEIGHT * mixture_fit(self.contexts, self.mixture, encodings, state.constant, share, counts)
         return Terms(reconstruction, code_kl, varying_kl, constant_kl, counts, choice_kl), state, fit
 
     @property
