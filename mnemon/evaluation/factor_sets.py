@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -151,17 +153,17 @@ def _pseudo_accuracy(study: FactorStudy) -> Iterable[dict[str, Any]]:
     yield study.evaluation.record(Estimate.of(right.double()), "pseudo_accuracy", "share", note=note)
     kept = None if study.model.supervised else kept_accuracy(study.evaluation.history)
     if kept is not None:
-        note = f"mean of the last {LAST_EPOCHS} epochs of the training; validation sets"
+        note = f"mean of the last {LAST_EPOCHS} epochs of the training, the same validation sets in each"
         yield study.evaluation.record(kept, "kept_accuracy", "share", note=note, split="validation")
 
 
 def kept_accuracy(history: Sequence[Mapping[str, Any]]) -> Estimate | None:
-    """Pseudo-accuracy on validation sets over the last epochs of a training, whose mean a lost one pulls down; its
-    interval is that of the mean over these epochs. None without such metrics."""
+    """Pseudo-accuracy on validation sets over the last epochs of a training, whose mean a lost one pulls down. Every
+    epoch asks the same sets, so there is no interval. None without such metrics."""
     last = [row for row in history if row["kind"] == "validation" and row["epoch"]][-LAST_EPOCHS:]
     if not last or "agreement" not in last[-1]:
         return None
-    return Estimate.of(torch.tensor([row["agreement"] for row in last], dtype=torch.float64))
+    return Estimate(statistics.fmean(row["agreement"] for row in last), math.nan, len(last))
 
 
 def _judge_test(study: FactorStudy, limit: int = 4000) -> Tensor:

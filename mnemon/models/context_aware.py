@@ -340,8 +340,7 @@ class ContextAwareLearner(CodeModel):
             raise ValueError(f"combine: expected a pattern for every state, got {len(constants)} for {len(states)}")
         whole = self.prior_state(tuple(states[0].batch_shape))
         q, together = combine_contexts(whole.constant, [state.constant for state in states], constants)
-        count = torch.stack([state.count for state in states]).amax(0)  # not 0: contexts are given
-        return whole.replace(mean=q.mean, std=q.std, count=count), together
+        return whole.replace(mean=q.mean, std=q.std), together
 
     def _draw_pattern(self, state: ContextsState, generator: torch.Generator | None) -> Tensor:
         return constant_choice.draw_pattern(state.log_choice, self.patterns, generator)
@@ -363,11 +362,11 @@ class ContextAwareLearner(CodeModel):
     ) -> Tensor:
         return draw_codes(
             self.contexts, state.constant, chosen, n, generator,
-            at_mean=at_mean, mixture=self.mixture, fresh=state.count == 0,
+            at_mean=at_mean, mixture=self.mixture,
         )  # fmt: skip
 
     def _mean_code(self, state: ContextsState) -> Tensor:
-        return mean_code(self.contexts, state.constant, self._likely_pattern(state))
+        return mean_code(self.contexts, state.constant, self._likely_pattern(state), self.mixture)
 
     def _log_weight(self, state: ContextsState, x: Tensor, generator: torch.Generator | None) -> Tensor:
         """a and the constant contexts are drawn once for all items of an episode."""

@@ -47,6 +47,8 @@ def infer_latents(
     scale, used = 0.0 if at_mean else 1.0, 1.0 if codes else 0.0
     chosen = chosen.to(q.mean.dtype)
     fixed = q.mean + scale * q.std * _noise(q.mean, q.mean.shape, generator)
+    if mixture is not None and not at_mean:
+        fixed = torch.where(_unknown(q), mixture.sample(tuple(fixed.shape[:-2]), generator), fixed)
     shared = chosen[..., None] * fixed
     q_v = nets.varying(encodings, shared, chosen)
     shape = (*encodings.shape[:-1], *q.mean.shape[-2:])
@@ -79,21 +81,19 @@ def draw_codes(
     *,
     at_mean: bool = False,
     mixture: ContextMixture | None = None,
-    fresh: Tensor | None = None,
 ) -> Tensor:
     """Codes of n new items: constant contexts from q, or its means, once for the set; the rest from the prior.
 
-    mixture  the prior of contexts; that of the nets when absent
-    fresh    with a mixture: the sets of which nothing is known, whose constant contexts are drawn from it as well
+    mixture  the prior of contexts, from which constant ones of which nothing is known are drawn as well; that of the
+             nets when absent
 
-    Shapes: q (*B, K, D), chosen (*B, K), fresh (*B) -> (*B, n, C)
+    Shapes: q (*B, K, D), chosen (*B, K) -> (*B, n, C)
     """
     chosen = chosen.to(q.mean.dtype)
     fixed = q.mean if at_mean else q.rsample(generator=generator)
     shape = (*chosen.shape[:-1], n, *q.mean.shape[-2:])
     if mixture is not None:
-        if fresh is not None:
-            fixed = torch.where(fresh[..., None, None], mixture.sample(tuple(fixed.shape[:-2]), generator), fixed)
+        fixed = torch.where(_unknown(q), mixture.sample(tuple(fixed.shape[:-2]), generator), fixed)
         shared, varying = chosen[..., None] * fixed, mixture.sample(shape[:-2], generator)
     else:
         shared = chosen[..., None] * fixed
@@ -117,7 +117,7 @@ def mixture_fit(
     being constant (*B, K), counts (*B, T) -> (*B)
     """
     with torch.no_grad():
-        share = share.to(q.mean.dtype)
+        share = share.detach().to(q.mean.dtype)
         each = nets.varying(encodings, q.mean, share)
     items = mixture.expected_log_prob(each)
     counts = torch.ones_like(items[..., 0]) if counts is None else counts
@@ -126,11 +126,12 @@ def mixture_fit(
     return (share * whole + (1 - share) * varying).sum(-1)
 
 
-def mean_code(nets: Contexts, q: DiagonalGaussian, chosen: Tensor) -> Tensor:
+def mean_code(nets: Contexts, q: DiagonalGaussian, chosen: Tensor, mixture: ContextMixture | None = None) -> Tensor:
     """The code of an item at the means of all latents. Shapes: q (*B, K, D), chosen (*B, K) -> (*B, C)"""
     chosen = chosen.to(q.mean.dtype)
     shared = chosen[..., None] * q.mean
-    c = shared + (1 - chosen)[..., None] * nets.varying_prior(shared, chosen).mean[..., 0, :, :]
+    varying = nets.varying_prior(shared, chosen).mean[..., 0, :, :] if mixture is None else mixture.mean
+    c = shared + (1 - chosen)[..., None] * varying
     return torch.cat((c.flatten(-2), nets.code_prior(c).mean), -1)
 
 
@@ -148,6 +149,11 @@ def combine_contexts(
         std = torch.where(given[..., None], q.std, std)
         together = together | given
     return DiagonalGaussian(mean, std), together
+
+
+def _unknown(q: DiagonalGaussian) -> Tensor:
+    """Contexts whose posterior is still N(0, I): nothing was written about them. Shapes: (*B, K, D) -> (*B, K, 1)"""
+    return ((q.mean == 0) & (q.std == 1)).all(-1, keepdim=True)
 
 
 def _noise(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:

@@ -128,7 +128,9 @@ class EnergyModel(RecallModel):
         start = self.net.memory_weights()
         x, weights, leading = self._paired(FastWeightState(start) if prior is None else prior, x)
         counts = torch.ones(leading, dtype=x.dtype, device=x.device) if counts is None else counts
-        total = counts.sum(-1, keepdim=True).clamp(min=self.reference_count)
+        total = counts.sum(-1, keepdim=True)
+        if self.reference_count > 1:
+            total = total.clamp(min=self.reference_count)
         share = (counts / total).expand(leading).reshape(len(weights), -1)
         kept = self.rule(self.net.with_memory, weights, start, x, share, num_steps)
         return [each.view(*leading[:-1], -1) for each in kept]

@@ -242,6 +242,7 @@ class KanervaBlocks(CodeModel):
 def _draw(log_probs: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
     """Places, by inverting the distribution function. Shapes: (..., N) -> int64 (..., num_samples)"""
     bounds = log_probs.exp().cumsum(-1)
+    bounds = bounds / bounds[..., -1:]  # rounded sums may end below 1, and the last place need not be a likely one
     shape = (*log_probs.shape[:-1], num_samples)
     uniform = torch.rand(shape, dtype=bounds.dtype, device=bounds.device, generator=generator)
     return torch.searchsorted(bounds, uniform, right=True).clamp(max=log_probs.shape[-1] - 1)

@@ -59,9 +59,16 @@ class ContextMixture(nn.Module):
         """At least KL(q || p), so that a bound with it stays one. Shapes: q (..., K, D) -> (..., K)"""
         return -q.entropy() - self.expected_log_prob(q)
 
+    @property
+    def mean(self) -> Tensor:
+        """Shapes: -> (K, D)"""
+        return (self.logits.softmax(-1)[..., None] * self.means).sum(1)
+
     def sample(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
         """Shapes: -> (*shape, K, D)"""
         number, means = torch.Size(shape).numel(), self.means
+        if not number:
+            return means.new_zeros(*shape, *means.shape[::2])
         drawn = torch.multinomial(self.logits.softmax(-1), number, replacement=True, generator=generator)[..., None]
         noise = torch.randn(
             *drawn.shape[:-1], means.shape[-1], dtype=means.dtype, device=means.device, generator=generator
@@ -73,7 +80,8 @@ class ContextMixture(nn.Module):
         """Of means and mean squares of c. Shapes: (..., K, D) both -> (..., K)"""
         means, log_stds = self.means, self.log_stds
         precision = (-2 * log_stds).exp()
-        quadratic = torch.einsum("...kd,kjd->...kj", square, precision)
-        quadratic = quadratic - 2 * torch.einsum("...kd,kjd->...kj", mean, precision * means)
+        with torch.autocast(mean.device.type, enabled=False):  # a difference of large numbers
+            quadratic = torch.einsum("...kd,kjd->...kj", square, precision)
+            quadratic = quadratic - 2 * torch.einsum("...kd,kjd->...kj", mean, precision * means)
         constant = (precision * means.square() + 2 * log_stds + LOG_2PI).sum(-1)
         return (self.logits.log_softmax(-1) - 0.5 * (quadratic + constant)).logsumexp(-1)

@@ -103,10 +103,8 @@ class Trainer:
         self.replays_steps = graphs == "steps" and fabric.world_size == 1
         if graphs != "none" and not self.replays_steps:
             self.model.use_graphs()
-        innermost = config.training.channels_innermost
-        if innermost is None:
-            innermost = config.training.precision == "bf16-mixed"
-        if fabric.device.type == "cuda" and innermost:
+        half = config.training.precision == "bf16-mixed"
+        if fabric.device.type == "cuda" and half and config.training.channels_innermost:
             self.model.to(memory_format=torch.channels_last)
         self.step_module = fabric.setup_module(TrainingStep(self.model, config, data))
         self._begin_optimiser()

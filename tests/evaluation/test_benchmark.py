@@ -290,6 +290,15 @@ def test_a_cell_that_breaks_does_not_stop_the_others(tmp_path):
     assert len(said) == 3
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a device that fails")
+def test_a_device_that_fails_is_told_without_it(tmp_path):
+    """Neither training nor test images can be had there, and the cell says so all the same."""
+    place = Place(tmp_path / "runs", tmp_path / "out", None, "cuda")
+    answers = run_cell(Cell("glyphs", "copy", 0), tiny(), place)
+    assert {read_note(record["note"]).outcome for record in answers.records} == {"failed"}
+    assert {record["data"] for record in answers.records} == {"glyphs"}
+
+
 def test_pruning_leaves_answers_and_no_weights(tmp_path):
     place = Place(tmp_path / "runs", tmp_path / "out", None, "cpu", prune=True)
     cell = Cell("glyphs", "vae", 0)

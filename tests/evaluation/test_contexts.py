@@ -53,6 +53,7 @@ def test_kept_accuracy_is_of_the_last_epochs_alone(tmp_path):
     rows = [{"kind": "validation", "epoch": epoch, "agreement": 0.1 if epoch < 4 else 0.9} for epoch in range(14)]
     rows.insert(13, {"kind": "train", "epoch": 13, "agreement": 0.0})
     assert kept_accuracy(rows).value == pytest.approx(0.9)
+    assert math.isnan(kept_accuracy(rows).interval)  # ten times the same sets
     assert kept_accuracy(rows[:6]).value == pytest.approx((3 * 0.1 + 2 * 0.9) / 5)  # epoch 0 is before the training
     assert kept_accuracy([]) is None
     assert kept_accuracy([{"kind": "validation", "epoch": 1}]) is None

@@ -6,7 +6,8 @@ import torch
 from mnemon.core.episode import Roles
 from mnemon.core.patterns import constant_patterns
 from mnemon.models.agreement import agreements, best_agreement
-from mnemon.models.context_aware import FIT_WEIGHT, ContextAwareLearner
+from mnemon.models.context_aware import FIT_WEIGHT, OWN_ESTIMATORS, ContextAwareLearner
+from mnemon.models.context_latents import infer_latents
 from mnemon.nets.context_mixture import SPEED
 from mnemon.nets.contexts import TiedContexts
 from mnemon.objectives import Estimator
@@ -158,11 +159,12 @@ def test_agreement_does_not_depend_on_the_order_of_contexts():
     assert best_agreement(half.float(), half[[0, 2, 2, 3]]) == 0.75
 
 
-def test_a_mixture_learns_beside_the_bound_and_changes_nothing_of_it():
+@pytest.mark.parametrize("kind", OWN_ESTIMATORS)
+def test_a_mixture_learns_beside_the_bound_and_changes_nothing_of_it(kind):
     x = images(2, 4)
     plain, mixed = context_aware().train(), context_aware(prior_components=3).train()
     mixed.load_state_dict(plain.state_dict(), strict=False)
-    before, found = (model.surrogate(x, Estimator("posterior"), generator=seeded(1)) for model in (plain, mixed))
+    before, found = (model.surrogate(x, Estimator(kind), generator=seeded(1)) for model in (plain, mixed))
     torch.testing.assert_close(found.terms.joint, before.terms.joint)
     assert before.extra is None
     assert found.extra.shape == (2,)
@@ -188,6 +190,20 @@ def test_the_mixture_is_fitted_to_constant_contexts_once_and_to_varying_ones_ite
         torch.testing.assert_close(found[b], FIT_WEIGHT * expected)
 
 
+def test_likelihood_without_a_memory_is_under_the_mixture():
+    """A mixture at one place: each of an image's contexts is there, whichever is drawn as constant, and so known."""
+    model, x = context_aware(prior_components=2), images(1, 1)
+    with torch.no_grad():
+        model.mixture.raw_means.fill_(3.0 / SPEED)
+        model.mixture.raw_log_stds.fill_(-12.0 / SPEED)
+        state = model.prior_state((1,))
+        found = infer_latents(
+            model.contexts, model.codec.encodings(x), state.constant, told(model, 1, 0), seeded(), mixture=model.mixture
+        )
+    constant = found.code[0, 0, : model.context_dim]
+    torch.testing.assert_close(constant, torch.full_like(constant, 3.0), atol=1e-3, rtol=0)
+
+
 def test_draws_and_evaluation_are_under_the_mixture():
     model, x = context_aware(prior_components=2), images(2, 4)
     with torch.no_grad():  # one sharp place for every context: what is drawn is known
@@ -204,6 +220,10 @@ def test_draws_and_evaluation_are_under_the_mixture():
     torch.testing.assert_close(
         model._draw_codes(mixed, together, 1, seeded(), at_mean=True)[:, 0, :size], state.mean.flatten(1)
     )
+    partly, _ = model.combine([state, model.prior_state((2,))], [told(model, 2, 0), told(model, 2, 1)])
+    drawn = model._draw_codes(partly, together, 1, seeded())[:, 0, model.context_dim : size]
+    torch.testing.assert_close(drawn, torch.full_like(drawn, 3.0), atol=1e-3, rtol=0)  # of the second nothing is known
+    torch.testing.assert_close(model.write(x, prior=mixed).pooled, state.pooled)  # a combined state holds no items
     terms = model.terms_and_state(x, generator=seeded(1), constant=told(model, 2, 0))[0]
     torch.testing.assert_close(terms.memory_kl, model.mixture.kl(state.constant)[:, 0])
 

@@ -73,6 +73,8 @@ def test_few_patterns_are_written_as_strongly_as_in_training_of_many():
     torch.testing.assert_close(whole, first + rest)
     averaged = make(write_steps=1).write(x).weights - start
     torch.testing.assert_close(6 * whole, 5 * averaged)
+    light = torch.full((5,), 0.1, dtype=torch.float64)
+    torch.testing.assert_close(make(write_steps=1).write(x, weights=light).weights - start, averaged)  # still a mean
     more = images(7)
     torch.testing.assert_close(model.write(more).weights, make(write_steps=1).write(more).weights)
 

@@ -56,7 +56,15 @@ def test_kl_is_at_least_that_of_draws_and_exact_with_one_component():
     torch.testing.assert_close(alone.kl(q), q.kl(only))
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 5)])
+def test_half_precision_around_it_does_not_reach_it():
+    made, q = mixture().float(), gaussians(6)
+    q = DiagonalGaussian(q.mean.float(), q.std.float())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = made.expected_log_prob(q)
+    torch.testing.assert_close(inside, made.expected_log_prob(q))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 5), (0,)])
 def test_draws_have_the_shape_that_was_asked_for(shape):
     assert mixture().sample(shape, seeded()).shape == (*shape, 2, 4)
 

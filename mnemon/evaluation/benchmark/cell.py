@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from mnemon.evaluation import results
-from mnemon.evaluation.benchmark.material import Place, judge_of, test_images, training_data
+from mnemon.evaluation.benchmark.material import Place, judge_of, named_images, test_images, training_data
 from mnemon.evaluation.benchmark.parts import PARTS, ask, unasked
 from mnemon.evaluation.benchmark.pictures import draw_cell
 from mnemon.evaluation.benchmark.protocol import BITS_ONLY, UNTRAINED, Protocol
@@ -66,7 +66,7 @@ class Work:
         cell, quick = self.cell, " --quick" if self.protocol.name == "memory-quick" else ""
         command = f"mnemon bench memory --data {cell.data} --model {cell.kind} --seed {cell.seed}{quick}"
         updates = None if cell.kind in UNTRAINED else self.protocol.updates
-        test = test_images(cell.data, self.protocol, self.place).every.data
+        test = named_images(cell.data, self.protocol, self.place)
         return results.values_of_run(
             test, self.config.data, experiment=EXPERIMENT, model=cell.kind, seed=cell.seed, updates=updates,
             command=command,

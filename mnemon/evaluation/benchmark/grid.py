@@ -137,8 +137,10 @@ def _side_by_side(cells: Sequence[Cell], protocol: Protocol, place: Place, until
     alone = [Job(cell, until, quiet=True) for cell in cells if _wants_quiet(cell, place)]
     if alone:
         say(f"times of {len(alone)} cells, one by one")
-    for _, done in work_off(alone, protocol, place, 1):
+    for cell, done in work_off(alone, protocol, place, 1):
         in_time = in_time and done
+        if Answers.open(cell.folder(place.runs)).failed:
+            say(f"{cell}: {_told(cell, place)}")
     for data in dict.fromkeys(job.cell.data for job in alone):
         write_data(data, protocol, place)
     return in_time

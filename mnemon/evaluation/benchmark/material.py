@@ -50,6 +50,11 @@ def test_images(data: str, protocol: Protocol, place: Place) -> Tests:
     return _tests(config.name, place.root, preprocessing_of(config), place.device, protocol.sizes.test_images)
 
 
+def named_images(data: str, protocol: Protocol, place: Place) -> ImageSet:
+    """The test images as they were read, on no device: what is said of a cell must not need one that failed."""
+    return _read(protocol.config(data, "vae", seed=0).data.name, "test", place.root)
+
+
 def judge_of(data: str, protocol: Protocol, place: Place) -> Judge | None:
     """The judge of a data set, trained when it is first asked for, then read from its file; None without labels."""
     path = place.runs / data / "judge.safetensors"

@@ -142,20 +142,21 @@ def _work(channel: Connection, protocol: Protocol, place: Place) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # half-written files are taken away
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // place.workers))
+    every = torch.get_num_threads()
     while True:
         try:
             job: Job = channel.recv()
         except EOFError:
             return
+        torch.set_num_threads(every if job.quiet else max(1, every // place.workers))
         told: Word | Exception = "asked"
         try:
             leave = UNDISTURBED if not job.quiet and is_first_seed(job.cell, protocol) else ()
             run_cell(job.cell, protocol, place, job.until, leave)
         except OutOfTime:
             told = "out of time"
-        except Exception as error:
-            told = error
+        except Exception as error:  # as what can be sent: not every exception can
+            told = ValueError(str(error)) if isinstance(error, ValueError) else RuntimeError(repr(error))
         free_memory(place.device)
         channel.send(told)
 
