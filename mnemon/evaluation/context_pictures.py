@@ -143,8 +143,13 @@ def training_curves(records: Sequence[Mapping[str, Any]]) -> Figure | None:
     shown = [name for name in TERMS if any(record.get(name) for record in records)]
     if not shown:
         return None
-    figure = Figure(figsize=(3.3 * len(shown), 3.0), layout="constrained")
-    for axis, name in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+    columns = min(4, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = Figure(figsize=(3.0 * columns, 2.6 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes[len(shown) :]:
+        axis.remove()
+    for axis, name in zip(axes, shown, strict=False):
         for kind, style in (("train", "-"), ("validation", "--")):
             mine: Sequence[Mapping[str, Any]] = [r for r in records if r["kind"] == kind and name in r and r["epoch"]]
             axis.plot([r["epoch"] for r in mine], [r[name] for r in mine], style, linewidth=1.5, label=kind)
