@@ -13,6 +13,7 @@ from mnemon.nets.codec import Codec
 from mnemon.nets.resnet_tsm import tsm_codec
 from mnemon.registry import build_model
 from mnemon.training.config import ModelConfig
+from tests.models.toys import learned
 
 SHAPE = (1, 12, 10)
 BLOCKS = 6
@@ -211,14 +212,7 @@ def test_samples_are_codes_of_the_blocks_that_random_keys_name():
 def test_training_learns_to_use_the_memory():
     made = model().train()
     x = images(2, 6)
-    optimizer = torch.optim.Adam(made.parameters(), lr=1e-2)
-    values = []
-    for step in range(25):
-        loss = -made.terms(x, generator=seeded(step)).conditional.mean() / 6
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        values.append(-loss.item())
+    values = learned(made, x, steps=25, rate=1e-2)
     assert np.mean(values[-3:]) > np.mean(values[:3]) + 10
     made.eval()
     with torch.no_grad():

@@ -13,6 +13,7 @@ from mnemon.nets.codec import Codec
 from mnemon.nets.resnet_tsm import tsm_codec
 from mnemon.registry import build_model
 from mnemon.training.config import ModelConfig
+from tests.models.toys import learned
 
 SHAPE = (1, 12, 10)
 
@@ -158,16 +159,7 @@ def test_one_memory_for_many_cues():
 
 def test_training_learns():
     """A few steps on one batch raise the bound."""
-    made = model().train()
-    x = images(3, 6)
-    optimizer = torch.optim.Adam(made.parameters(), lr=3e-3)
-    values = []
-    for step in range(60):
-        loss = -made.terms(x, generator=seeded(step)).conditional.mean() / 6
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        values.append(-loss.item())
+    values = learned(model().train(), images(3, 6), steps=60, rate=3e-3)
     assert np.mean(values[-5:]) > np.mean(values[:5]) + 10
 
 

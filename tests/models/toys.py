@@ -1,4 +1,4 @@
-"""A codec without nets: encodings are the vectors themselves, p(x | z) = N(z, 0.5 I)."""
+"""A codec without nets: encodings are the vectors themselves, p(x | z) = N(z, 0.5 I); and a short training."""
 
 import pytest
 import torch
@@ -60,3 +60,17 @@ def refuses_items_of_another_size(model, x, other):
     ):
         with pytest.raises(ValueError, match=r"items \(\*B, M, 2\), got \(3, 3\); items of another size"):
             call()
+
+
+def learned(model, x, steps, rate):
+    """The conditional bound per frame before each of some steps of Adam on one batch. Shapes: x (B, T, *X)"""
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    values = []
+    for step in range(steps):
+        generator = torch.Generator().manual_seed(step)
+        loss = -model.terms(x, generator=generator).conditional.mean() / x.shape[1]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        values.append(-loss.item())
+    return values
