@@ -56,6 +56,10 @@ def of_experiments(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [record for record in trained if record["experiment"] != EXPERIMENT]
 
 
+TRAINING = ("experiment", "data", "memory_floats", "updates", "seed")
+"""What tells trainings of one preset apart."""
+
+
 def experiment_sections(records: Sequence[dict[str, Any]]) -> list[Section]:
     """The tables of trained presets, the bounds first."""
     return [section(records) for section in SECTIONS]
@@ -63,7 +67,7 @@ def experiment_sections(records: Sequence[dict[str, Any]]) -> list[Section]:
 
 def bounds_section(records: Sequence[dict[str, Any]]) -> Section:
     rows = []
-    for key, group in grouped(records, "experiment", "data", "memory_floats").items():
+    for key, group in grouped(records, *TRAINING).items():
         bounds = {r["bound"]: r for r in group if r["metric"] == "bound" and _is_episode(r)}
         if "joint" not in bounds:
             continue
@@ -148,16 +152,13 @@ def items_section(records: Sequence[dict[str, Any]]) -> Section:
 
 
 def prior_section(records: Sequence[dict[str, Any]]) -> Section:
-    address = {
-        (r["experiment"], r["data"], r["memory_floats"]): r
-        for r in records
-        if r["metric"] == "address_kl" and _is_episode(r)
-    }
+    told = [r for r in records if r["metric"] == "address_kl" and _is_episode(r)]
+    address = {key: group[-1] for key, group in grouped(told, *TRAINING).items()}
     rows = []
     for r in (record for record in records if record["bound"] == "prior"):
-        told = address.get((r["experiment"], r["data"], r["memory_floats"]))
         keys = ("experiment", "model", "data", "memory_floats", "updates", "num_samples")
-        rows.append([*(r[key] for key in keys), number(r, 2), number(told, 2)])
+        kl = address.get(tuple(r[key] for key in TRAINING))
+        rows.append([*(r[key] for key in keys), number(r, 2), number(kl, 2)])
     note = "Importance-weighted bound per image, nats, of test images with nothing written; of a learned memory also"
     note += " the KL of the address."
     heads = ["experiment", "model", "data", "memory floats", "updates", "samples", "bound", "KL of the address"]

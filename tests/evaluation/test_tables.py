@@ -139,3 +139,21 @@ def test_generated_sets_are_listed_beside_real_ones():
 def test_without_results_there_is_only_the_head():
     assert results_page([]).startswith("# Results")
     assert "##" not in results_page([])
+
+
+def test_trainings_of_one_preset_stand_apart(tmp_path):
+    runs = ((10, -90.5, 1.25), (20, -80.5, 2.5))
+    records = [
+        row
+        for updates, bound, kl in runs
+        for row in (
+            record(metric="bound", bound="joint", value=bound - 1, updates=updates),
+            record(metric="address_kl", value=kl, updates=updates),
+            record(metric="bound", bound="prior", value=bound, num_samples=5000, updates=updates),
+        )
+    ]
+    (tmp_path / "a.json").write_text(json.dumps(records))
+    page = results_page(read_results(tmp_path), {})
+    for updates, bound, kl in runs:
+        assert f"| {updates} | 5000 | {bound:.2f} ± 0.50 | {kl:.2f} ± 0.50 |" in page
+        assert f"| {bound - 1:.1f} ± 0.5 |" in page
