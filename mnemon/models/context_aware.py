@@ -236,9 +236,10 @@ class ContextAwareLearner(CodeModel):
         estimator: Estimator | None = None,
         kl_weight: float | Tensor = 1.0,
     ) -> tuple[Terms, ContextsState]:
-        return self._parts(x, mask, write_mask, generator, constant=constant, estimator=estimator, kl_weight=kl_weight)[
-            :2
-        ]
+        terms, state, _ = self._parts(
+            x, mask, write_mask, generator, constant=constant, estimator=estimator, kl_weight=kl_weight
+        )
+        return terms, state
 
     def _parts(
         self,
@@ -279,8 +280,8 @@ class ContextAwareLearner(CodeModel):
         reconstruction, code_kl, varying_kl, constant_kl = parts
         fit = None
         if self.mixture is not None and self.training:
-            share = log_q.exp() @ self.patterns if constant is None and summed else chosen
-            fit = FIT_WEIGHT * mixture_fit(self.contexts, self.mixture, encodings, state.constant, share, counts)
+            share = log_q.exp() @ self.patterns if summed else chosen
+            fit = FIT_WEIGHT * mixture_fit(self.mixture, state.constant, found.varying, share, counts)
         return Terms(reconstruction, code_kl, varying_kl, constant_kl, counts, choice_kl), state, fit
 
     @property
@@ -360,10 +361,7 @@ class ContextAwareLearner(CodeModel):
     def _draw_codes(
         self, state: ContextsState, chosen: Tensor, n: int, generator: torch.Generator | None, *, at_mean: bool = False
     ) -> Tensor:
-        return draw_codes(
-            self.contexts, state.constant, chosen, n, generator,
-            at_mean=at_mean, mixture=self.mixture,
-        )  # fmt: skip
+        return draw_codes(self.contexts, state.constant, chosen, n, generator, at_mean=at_mean, mixture=self.mixture)
 
     def _mean_code(self, state: ContextsState) -> Tensor:
         return mean_code(self.contexts, state.constant, self._likely_pattern(state), self.mixture)

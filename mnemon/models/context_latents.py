@@ -18,13 +18,17 @@ from mnemon.nets.contexts import Contexts, standard_like
 
 
 class Latents(NamedTuple):
-    """Contexts and codes of items, and what they cost. Shapes: code (..., T, C), kls (..., T), constant_kl (...)"""
+    """Contexts and codes of items, and what they cost; `varying` is q of each item's own contexts.
+
+    Shapes: code (..., T, C), kls (..., T), constant_kl (...), varying (..., T, K, D)
+    """
 
     code: Tensor
     code_kl: Tensor
     varying_kl: Tensor
     constant_kl: Tensor
     log_ratio: Tensor
+    varying: DiagonalGaussian
 
 
 def infer_latents(
@@ -69,6 +73,7 @@ def infer_latents(
         varying_kl=(free * varying_kl).sum(-1),
         constant_kl=(chosen * constant_kl).sum(-1),
         log_ratio=ratio,
+        varying=q_v,
     )
 
 
@@ -104,25 +109,17 @@ def draw_codes(
 
 
 def mixture_fit(
-    nets: Contexts,
-    mixture: ContextMixture,
-    encodings: Tensor,
-    q: DiagonalGaussian,
-    share: Tensor,
-    counts: Tensor | None,
+    mixture: ContextMixture, q: DiagonalGaussian, each: DiagonalGaussian, share: Tensor, counts: Tensor | None
 ) -> Tensor:
     """Expected log density of contexts under the mixture: of a set's where constant, of its items' where varying.
 
-    Nothing but the mixture learns from it. Shapes: encodings (*B, T, width), q (*B, K, D), share of each context's
-    being constant (*B, K), counts (*B, T) -> (*B)
+    Nothing but the mixture learns from it. Shapes: q of sets (*B, K, D), of each item (*B, T, K, D), share of each
+    context's being constant (*B, K), counts (*B, T) -> (*B)
     """
-    with torch.no_grad():
-        share = share.detach().to(q.mean.dtype)
-        each = nets.varying(encodings, q.mean, share)
-    items = mixture.expected_log_prob(each)
+    share = share.detach().to(q.mean.dtype)
+    whole, items = (mixture.expected_log_prob(some.map(Tensor.detach)) for some in (q, each))
     counts = torch.ones_like(items[..., 0]) if counts is None else counts
     varying = (counts[..., None] * items).sum(-2) / counts.sum(-1, keepdim=True)
-    whole = mixture.expected_log_prob(DiagonalGaussian(q.mean.detach(), q.std.detach()))
     return (share * whole + (1 - share) * varying).sum(-1)
 
 

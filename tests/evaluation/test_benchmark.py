@@ -361,11 +361,10 @@ def test_the_share_of_places():
     assert share_of(torch.tensor([[0, 0, 1], [2, 2, 2]]), 4).tolist() == [0.5, 0.25]
 
 
-def test_step_times_leave_out_the_first_epoch(tmp_path):
+def test_step_times_leave_out_the_first_epoch():
     lines = [{"kind": "train", "frames_per_second": rate} for rate in (10, 100, 200, 400)]
     lines.insert(2, {"kind": "validation"})
-    (tmp_path / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
-    found = step_times(tmp_path / "metrics.jsonl", 100)
+    found = step_times(lines, 100)
     assert (found["step_ms"], found["epochs"]) == (500.0, 3)
 
 

@@ -13,9 +13,9 @@ from mnemon.nets.codec import Codec
 from mnemon.nets.resnet_tsm import tsm_codec
 from mnemon.registry import build_model
 from mnemon.training.config import ModelConfig
+from tests.models.test_kanerva_pp import SHAPE, images, seeded
 from tests.models.toys import learned
 
-SHAPE = (1, 12, 10)
 BLOCKS = 6
 
 
@@ -29,15 +29,6 @@ def model(code_dim=4, likelihood="bernoulli", *, log_std=None, **options):
     if log_std is not None:
         made.fine_log_std.detach().fill_(log_std)
     return made.eval()
-
-
-def images(*shape, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return (torch.rand(*shape, *SHAPE, dtype=torch.float64, generator=generator) < 0.3).double()
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def costs(made, state, x):

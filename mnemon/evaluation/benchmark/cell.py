@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import json
 import shutil
 import statistics
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,19 +121,18 @@ def _train(work: Work, until: float | None) -> None:
             work.config, work.run, data=work.data, resume=True, accelerator=accelerator, quiet=True, until=until
         )
     answers.training = {"updates": summary.steps, "workers": place.workers, "improved": summary.improved}
-    answers.training |= step_times(work.run / checkpoint.METRICS, work.data.frames_per_batch)
+    answers.training |= step_times(checkpoint.read_metrics(work.run), work.data.frames_per_batch)
     answers.save()
     (work.run / checkpoint.STATE).unlink(missing_ok=True)
     free_memory(place.device)  # what the captured step held
 
 
-def step_times(path: Path, frames: int) -> dict[str, Any]:
+def step_times(metrics: Sequence[Mapping[str, Any]], frames: int) -> dict[str, Any]:
     """Milliseconds of an update from a training's own record: the middle of its epochs, and 1.96 standard errors.
 
     The first epoch, in which a GPU captures the step, is left out where there are others.
     """
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    times = [1000 * frames / line["frames_per_second"] for line in lines if line["kind"] == "train"]
+    times = [1000 * frames / line["frames_per_second"] for line in metrics if line["kind"] == "train"]
     times = times[1:] or times
     spread = 1.96 * statistics.stdev(times) / len(times) ** 0.5 if len(times) > 1 else float("nan")
     return {"step_ms": statistics.median(times), "interval": spread, "epochs": len(times)}
