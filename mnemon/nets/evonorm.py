@@ -33,8 +33,10 @@ class EvoNormS0(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         groups = (x.float() if x.dtype in (torch.bfloat16, torch.float16) else x).unflatten(1, (self.num_groups, -1))
         variance = groups.var((2, 3, 4), correction=0, keepdim=True)
-        scale = (variance + self.eps).rsqrt().expand(-1, -1, groups.shape[2], 1, 1).flatten(1, 2)
-        return x * torch.sigmoid(self.slope * x) * scale * self.gain + self.shift
+        scale = (variance + self.eps).rsqrt().expand(-1, -1, groups.shape[2], 1, 1).flatten(1, 2) * self.gain
+        # whole maps stay in the input's precision: on a GPU, moving them is what this layer costs
+        slope, scale, shift = (part.to(x.dtype) for part in (self.slope, scale, self.shift))
+        return torch.addcmul(shift, x * torch.sigmoid(slope * x), scale)
 
 
 class EvoBlock(nn.Module):
