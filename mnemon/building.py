@@ -177,7 +177,8 @@ def pseudo_inverse(config: ModelConfig) -> CodecModel:
     options = given(config, "input_var", "inverse_steps")
     memory = PseudoInverseMemory(config.code_dim, config.num_slots or 32, **options)
     codec = _tsm_codec(config, head=False, encoding_dim=config.code_dim)
-    return PseudoInverseModel(codec, memory, **given(config, "autoencoder_weight"))
+    options = given(config, "autoencoder_weight")
+    return PseudoInverseModel(codec, memory, shared_noise=config.shared_noise, **options)
 
 
 def vae_tsm(config: ModelConfig) -> CodecModel:

@@ -178,7 +178,7 @@ MODELS: dict[str, Entry] = {
         "generative pseudo-inverse memory, ICLR 2022",
         "K slots, fitted to the episode by two pseudo-inverses",
         "K C",
-        frozenset({"num_slots", "autoencoder_weight", "input_var", "inverse_steps"}),
+        frozenset({"num_slots", "autoencoder_weight", "input_var", "inverse_steps", "shared_noise"}),
         building.pseudo_inverse,
     ),
     "vae-tsm": Entry(

@@ -24,6 +24,9 @@ from mnemon.nets.codec import Codec
 class PseudoInverseModel(LinearReadout):
     """Encoder, pseudo-inverse memory, decoder; options as of `LinearReadout`.
 
+    shared_noise  train with one number as the noise of all addresses of an episode, as the published code does. What is
+                  maximised is then no bound; outside of training every draw and every bound is as without it
+
     The noise on written codes (the memory's input_var) is part of training alone: nothing is drawn in a write
     otherwise. q(w) draws every address and slot by itself, so `terms` and `log_likelihood` are bounds.
 
@@ -40,12 +43,14 @@ class PseudoInverseModel(LinearReadout):
         trainable_prior: bool = True,
         *,
         encode_together: bool = False,
+        shared_noise: bool = False,
         seed: int = 0,
     ) -> None:
         if memory.shared_noise:
             raise ValueError(
                 "PseudoInverseModel: expected a memory with independent noise, got shared_noise=True, with which "
-                "nothing is a bound; leave it out, and ask shared_noise_terms for the numbers of the published code"
+                "nothing is a bound; leave it out, and ask shared_noise_terms for its published numbers, or "
+                "give shared_noise to the model to train as it does"
             )
         super().__init__(
             codec,
@@ -57,24 +62,37 @@ class PseudoInverseModel(LinearReadout):
             num_steps=None,
             seed=seed,
         )
+        self.shared_noise = shared_noise
 
     @torch.no_grad()
     def shared_noise_terms(self, x: Tensor, *, generator: torch.Generator | None = None) -> Terms:
         """The same terms with one number as the noise of all addresses of an episode. NO BOUND: see `shared_noise` of
-        the memory. For comparison with published numbers only; there is no training with it. Shapes: (*B, T, *X)"""
+        the memory. For comparison with published numbers only. Shapes: (*B, T, *X)"""
         self.codec.check("shared_noise_terms", x)
         codes = self._written_codes(x, None)
         with no_autocast(x):
             state = self._writer().write(codes, generator=generator).state
-            memory = self._current()
-            address = memory.address(state, codes)
-            w = memory.replace(shared_noise=True).draw_weights(address, generator=generator)
-            code, address_kl = w @ state.R, self._address_kl(address.w)
+            w_mean, w = self._draw_together(state, codes, generator)
+            code, address_kl = w @ state.R, self._address_kl(w_mean)
         reconstruction = self.codec.log_prob(code, x)
         return Terms(reconstruction, torch.zeros_like(address_kl), address_kl, None)
 
     def _writer(self) -> Any:
         return super()._writer().replace(input_var=self.memory.input_var if self.training else 0.0)
+
+    def _draw_weights(
+        self, state: PseudoInverseState, codes: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        draw = self._draw_together if self.shared_noise and self.training else super()._draw_weights
+        return draw(state, codes, generator)
+
+    def _draw_together(
+        self, state: PseudoInverseState, codes: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        """As `_draw_weights`, all addresses moved by one draw."""
+        memory = self._current().replace(shared_noise=True)
+        address = memory.address(state, codes)
+        return address.w, memory.draw_weights(address, generator=generator)
 
     def _draw_memory(self, state: PseudoInverseState, generator: torch.Generator | None) -> Tensor:
         return state.R

@@ -141,6 +141,8 @@ class ModelConfig:
     """Variance of the noise on codes that a pseudo-inverse memory is written with in training."""
     inverse_steps: int | None = None
     """Steps of each pseudo-inverse; 7 when absent."""
+    shared_noise: bool = False
+    """Train a pseudo-inverse memory with one noise for all addresses, as its published code does: see its model."""
     energy: Literal["gated", "resnet", "conv", "conv_large", "pairwise"] = "gated"
     """The net of an energy-based memory (EBMM, B.1 to B.4); pairwise: a Hopfield network's couplings and thresholds."""
     dynamic_size: int | None = None

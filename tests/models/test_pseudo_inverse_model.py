@@ -70,6 +70,20 @@ def test_shared_noise_is_one_number_for_an_episode():
     torch.testing.assert_close(terms.address_kl, model.terms(x).address_kl.detach())
 
 
+def test_training_with_shared_noise_leaves_bounds_alone():
+    memory = PseudoInverseMemory(C, K, address_var=VAR, inverse_steps=None)
+    shared = PseudoInverseModel(vector_codec(C), memory, shared_noise=True).double()
+    shared.load_state_dict(machine().state_dict())
+    x = vectors(2, 6, C)
+    for training in (True, False):
+        found = shared.train(training).terms(x, generator=seeded(2)).reconstruction
+        other = machine().train(training)
+        other.load_state_dict(shared.state_dict())
+        same = other.shared_noise_terms if training else other.terms
+        torch.testing.assert_close(found, same(x, generator=seeded(2)).reconstruction)
+    assert torch.equal(*(model.eval().log_weights(model.write(x), x, generator=seeded()) for model in (shared, other)))
+
+
 def test_as_many_slots_as_frames_hold_every_code():
     model, x = machine(C, C).eval(), vectors(C, C)
     torch.testing.assert_close(model.read(model.write(x), x), x)
