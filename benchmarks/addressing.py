@@ -24,7 +24,7 @@ def main() -> None:
     found = run()
     for size, row in found["milliseconds"].items():
         print(f"|M| = {size}: hard {row['hard']:.1f} ms, soft {row['soft']:.1f} ms, hard / soft {row['ratio']:.2f}")
-    store("addressing" if found["device"] == "cpu" else "addressing_gpu", **found)
+    store("addressing", **found)
 
 
 def run(sizes: tuple[int, ...] = SIZES, rounds: int = ROUNDS) -> dict[str, Any]:

@@ -73,9 +73,12 @@ def _wait() -> None:
 
 
 def store(name: str, **values: Any) -> None:
-    """Write results/benchmark_NAME.json, with the machine, the commit and the command."""
+    """Write results/benchmark_NAME.json, with the machine, the commit and the command.
+
+    What was measured on another device than a CPU, by `values["device"]`, stands beside it as benchmark_NAME_gpu.json.
+    """
     RESULTS.mkdir(exist_ok=True)
     record = values | {"command": f"python -m benchmarks {name}", "commit": current_commit(), "machine": machine()}
-    path = RESULTS / f"benchmark_{name}.json"
+    path = RESULTS / f"benchmark_{name}{'' if values.get('device', 'cpu') == 'cpu' else '_gpu'}.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
     print(f"written: {path.relative_to(RESULTS.parent)}")

@@ -30,7 +30,7 @@ def main() -> None:
     found = run()
     for row in found["rows"]:
         print(", ".join(f"{key} {value}" for key, value in row.items()))
-    store("energy" if found["device"] == "cpu" else "energy_gpu", **found)
+    store("energy", **found)
 
 
 def run() -> dict[str, Any]:

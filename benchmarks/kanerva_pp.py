@@ -30,7 +30,7 @@ def main() -> None:
     found = run()
     for name, value in found.items():
         print(f"{name}: {value if isinstance(value, str | int) else round(value, 2)}")
-    store("kanerva_pp" if found["device"] == "cpu" else "kanerva_pp_gpu", **found)
+    store("kanerva_pp", **found)
 
 
 def run(rounds: int = 15) -> dict[str, Any]:

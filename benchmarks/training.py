@@ -27,7 +27,7 @@ def main() -> None:
     found = run()
     for name, value in found.items():
         print(f"{name}: {value if isinstance(value, str | int) else round(value, 2)}")
-    store("training" if found["device"] == "cpu" else "training_gpu", **found)
+    store("training", **found)
 
 
 def run(rounds: int = 15) -> dict[str, Any]:

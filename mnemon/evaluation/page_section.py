@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,14 @@ class Section:
 
 def grouped(records: Iterable[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
     """Records by their values of some keys, in the order in which they come."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for record in records:
-        groups.setdefault(tuple(record[key] for key in keys), []).append(record)
+    return grouped_by(records, lambda record: tuple(record[key] for key in keys))
+
+
+def grouped_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Anything by what a function says of it, in the order in which it comes."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 

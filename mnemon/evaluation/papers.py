@@ -67,6 +67,10 @@ _PEER = (
 CONDITIONAL: dict[str, tuple[float, str, str]] = {
     "kpp-mnist": (-41.58, "nats/frame", KPP_TABLE_1),
     "kpp-omniglot": (-66.24, "nats/frame", KPP_TABLE_1 + _OTHER_OMNIGLOT),
+    "kpp-blocks-mnist": (-41.58, "nats/frame", KPP_TABLE_1),
+    "kpp-blocks-omniglot": (-66.24, "nats/frame", KPP_TABLE_1 + _OTHER_OMNIGLOT),
+    "kpp-blocks-fashion": (3.40, "bits/dim", KPP_TABLE_1),
+    "kpp-blocks-cifar10": (3.28, "bits/dim", KPP_TABLE_1),
     "kpp-read-mnist": (-41.58, "nats/frame", KPP_TABLE_1),
     "kpp-read-omniglot": (-66.24, "nats/frame", KPP_TABLE_1 + _OTHER_OMNIGLOT),
     "kpp-fashion": (3.40, "bits/dim", KPP_TABLE_1),
@@ -78,6 +82,8 @@ CONDITIONAL: dict[str, tuple[float, str, str]] = {
     "vae-tsm-omniglot": (-104.75, "nats/frame", "VAE, no memory; K++ paper, table 1" + _OTHER_OMNIGLOT),
     "pseudo-inverse-mnist": (-31.48, "nats/frame", _PEER),
     "pseudo-inverse-omniglot": (-25.68, "nats/frame", _PEER + _OTHER_OMNIGLOT),
+    "pseudo-inverse-shared-mnist": (-31.48, "nats/frame", _PEER),
+    "pseudo-inverse-shared-omniglot": (-25.68, "nats/frame", _PEER + _OTHER_OMNIGLOT),
 }
 """Conditional numbers by preset: value, unit, protocol."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from mnemon.evaluation.cells import cell_of, is_fewshot
 from mnemon.evaluation.context_tables import contexts_section, factors_section
+from mnemon.evaluation.memory_tables import conditional_section, denoising_section, is_length, lengths_section
 from mnemon.evaluation.page_section import Section, grouped, number
 from mnemon.evaluation.questions import EXPERIMENT
 
@@ -72,7 +73,7 @@ def bounds_section(records: Sequence[dict[str, Any]]) -> Section:
         if "joint" not in bounds:
             continue
         joint = bounds["joint"]
-        bits = next((r["value"] for r in group if r["metric"] == "bits_per_dim"), None)
+        bits = next((r["value"] for r in group if r["metric"] == "bits_per_dim" and r["bound"] == "joint"), None)
         paper = joint["paper_value"]
         rows.append([
             key[0], joint["model"], key[1], joint["binarisation"], number(joint),
@@ -270,7 +271,8 @@ def _recall_rows(records: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 
 def _is_episode(record: dict[str, Any]) -> bool:
-    return "resized" not in (record["note"] or "") and not _is_classes(record) and not is_fewshot(record)
+    others = (_is_classes, is_fewshot, is_length)
+    return "resized" not in (record["note"] or "") and not any(is_other(record) for is_other in others)
 
 
 def _is_classes(record: dict[str, Any]) -> bool:
@@ -283,6 +285,7 @@ def _beside_paper(record: dict[str, Any] | None, digits: int = 1) -> str:
 
 
 SECTIONS = (
-    bounds_section, groups_section, recall_section, novelty_section, prior_section, resize_section, items_section,
-    contexts_section, factors_section, fewshot_section, scaling_section, classification_section, capacity_section,
+    bounds_section, conditional_section, groups_section, lengths_section, recall_section, denoising_section,
+    novelty_section, prior_section, resize_section, items_section, contexts_section, factors_section, fewshot_section,
+    scaling_section, classification_section, capacity_section,
 )  # fmt: skip
