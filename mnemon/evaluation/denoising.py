@@ -86,7 +86,7 @@ def error_curves(found: Iterable[tuple[Point, Mapping[str, Any]]]) -> Figure:
         if point.reads in (0, READS):
             name = str(record["experiment"]) if point.reads else "noisy"
             lines.setdefault(point.noise, {}).setdefault(name, {})[point.level] = float(record["value"])
-    figure = Figure(figsize=(3.6 * len(lines) + 0.6, 3.4), layout="constrained")
+    figure = Figure(figsize=(3.6 * len(lines) + 2.2, 3.4), layout="constrained")
     axes = figure.subplots(1, len(lines), squeeze=False)[0]
     for axis, (noise, curves) in zip(axes, lines.items(), strict=True):
         for name, values in curves.items():
@@ -97,7 +97,8 @@ def error_curves(found: Iterable[tuple[Point, Mapping[str, Any]]]) -> Figure:
         axis.set_ylim(bottom=0)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel(f"squared error per pixel, {READS} reads")
-    axes[0].legend(frameon=False, fontsize=9)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, frameon=False, fontsize=9, loc="outside right center")
     return figure
 
 
