@@ -13,6 +13,7 @@ from mnemon.core.episode import Codes
 from mnemon.distributions.pixels import (
     BernoulliPixels,
     GaussianPixels,
+    LinkedLogisticPixels,
     LogisticMixturePixels,
     NormalValues,
     PixelLikelihood,
@@ -26,6 +27,7 @@ LIKELIHOODS: dict[str, PixelLikelihood] = {
     "bernoulli": BernoulliPixels(),
     "gaussian": GaussianPixels(),
     "logistic_mixture": LogisticMixturePixels(),
+    "linked_logistic_mixture": LinkedLogisticPixels(),
     "normal": NormalValues(),
 }
 Architecture = Literal["basic", "improved", "padded", "pyramid", "mlp", "residual"]

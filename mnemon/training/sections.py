@@ -86,7 +86,7 @@ class ModelConfig:
     kind: str = "vbm-mixture"
     image_shape: tuple[int, int, int] | None = None
     """(channels, height, width); taken from the data when absent."""
-    likelihood: Literal["bernoulli", "gaussian", "logistic_mixture", "normal"] = "bernoulli"
+    likelihood: Literal["bernoulli", "gaussian", "logistic_mixture", "linked_logistic_mixture", "normal"] = "bernoulli"
     architecture: Architecture = "improved"
     num_filters: int = 32
     code_dim: int = 64

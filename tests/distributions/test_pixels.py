@@ -6,9 +6,15 @@ import pytest
 import torch
 from scipy import stats
 
-from mnemon.distributions.pixels import BernoulliPixels, GaussianPixels, LogisticMixturePixels, bits_per_dim
+from mnemon.distributions.pixels import (
+    BernoulliPixels,
+    GaussianPixels,
+    LinkedLogisticPixels,
+    LogisticMixturePixels,
+    bits_per_dim,
+)
 
-KINDS = [BernoulliPixels(), GaussianPixels(), LogisticMixturePixels(3, 16)]
+KINDS = [BernoulliPixels(), GaussianPixels(), LogisticMixturePixels(3, 16), LinkedLogisticPixels(3, 16)]
 
 
 def outputs(likelihood, channels=2, size=(3, 4), seed=0):
@@ -61,6 +67,56 @@ def test_logistic_mixture_samples_follow_its_probabilities():
         p = likelihood.log_prob(out[:1], torch.full((1, 1, 1, 1), level / 3, dtype=torch.float64)).exp().item()
         share = (x - level / 3).abs().lt(1e-6).double().mean().item()
         assert share == pytest.approx(p, abs=5 * math.sqrt(p * (1 - p) / 40_000) + 1e-4)
+
+
+def colours(levels, channels=3):
+    """Every pixel there is. Shapes: -> (levels^channels, channels, 1, 1)"""
+    steps = torch.arange(levels, dtype=torch.float64) / (levels - 1)
+    return torch.cartesian_prod(*[steps] * channels)[..., None, None]
+
+
+@pytest.mark.parametrize("scale", [1.0, 5.0])
+def test_linked_channels_sum_to_one_over_all_colours(scale):
+    likelihood = LinkedLogisticPixels(2, 6)
+    out = scale * outputs(likelihood, 3, (1, 1))
+    total = likelihood.log_prob(out[:, None], colours(6)).exp().sum(-1)
+    torch.testing.assert_close(total, torch.ones(5, dtype=torch.float64))
+
+
+def test_linked_channels_by_scipy():
+    """One component, three channels: logistics whose means are moved by the channels before."""
+    likelihood = LinkedLogisticPixels(1, 8)
+    out = outputs(likelihood, 3, (1, 1))[:1]
+    x = torch.tensor([3.0, 5.0, 2.0], dtype=torch.float64) / 7
+    _, *means = (0.5 + 0.5 * out[0, :4, 0, 0]).tolist()
+    scales = (out[0, 4:7, 0, 0].exp() / 2).tolist()
+    a10, a20, a21 = out[0, 7:, 0, 0].tanh().tolist()
+    r, g, _ = (x - 0.5).tolist()
+    means = [means[0], means[1] + a10 * r, means[2] + a20 * r + a21 * g]
+    expected = 0.0
+    for value, mean, scale in zip(x.tolist(), means, scales, strict=True):
+        between = stats.logistic(mean, scale).cdf([value - 0.5 / 7, value + 0.5 / 7])
+        expected += math.log(between[1] - between[0])
+    assert likelihood.log_prob(out, x[None, :, None, None]).item() == pytest.approx(expected)
+
+
+def test_one_channel_is_linked_to_none():
+    out = outputs(LogisticMixturePixels(3, 16), 1)
+    x = LogisticMixturePixels(3, 16).sample(out, torch.Generator().manual_seed(1))
+    for ask in ("log_prob", "mean"):
+        linked, alone = (getattr(kind(3, 16), ask) for kind in (LinkedLogisticPixels, LogisticMixturePixels))
+        arguments = (out, x) if ask == "log_prob" else (out,)
+        torch.testing.assert_close(linked(*arguments), alone(*arguments))
+
+
+def test_samples_of_linked_channels_follow_their_probabilities():
+    likelihood = LinkedLogisticPixels(2, 3)
+    out = outputs(likelihood, 3, (1, 1), seed=3)[:1]
+    drawn = likelihood.sample(out.expand(60_000, -1, 1, 1), torch.Generator().manual_seed(0))
+    for colour in colours(3):
+        p = likelihood.log_prob(out, colour[None]).exp().item()
+        share = (drawn - colour).abs().amax((-3, -2, -1)).lt(1e-6).double().mean().item()
+        assert share == pytest.approx(p, abs=5 * math.sqrt(p * (1 - p) / 60_000) + 1e-4)
 
 
 def test_logistic_mixture_is_finite_in_the_far_tails_with_gradients():
