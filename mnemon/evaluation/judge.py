@@ -43,11 +43,14 @@ class FactorJudge(nn.Module):
         return [head(features) for head in self.heads]
 
     @torch.no_grad()
+    def log_probs(self, images: Tensor, block: int = 2048) -> list[Tensor]:
+        """Of every value of each factor. Shapes: (*B, C, H, W) -> (*B, classes) for each factor"""
+        parts = zip(*(self(part) for part in images.flatten(0, -4).split(block)), strict=True)
+        return [torch.cat(logits).log_softmax(-1).unflatten(0, images.shape[:-3]) for logits in parts]
+
     def values(self, images: Tensor, block: int = 2048) -> Tensor:
         """The most likely value of every factor. Shapes: (*B, C, H, W) -> (*B, F)"""
-        flat = images.flatten(0, -4)
-        found = [torch.stack([logits.argmax(-1) for logits in self(part)], -1) for part in flat.split(block)]
-        return torch.cat(found).unflatten(0, images.shape[:-3])
+        return torch.stack([log_probs.argmax(-1) for log_probs in self.log_probs(images, block)], -1)
 
 
 def train_judge(
