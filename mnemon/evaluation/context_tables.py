@@ -51,5 +51,5 @@ def factors_section(records: Sequence[dict[str, Any]]) -> Section:
     note += (
         " the most that can be had. An item contradicts a value to which the judge gives a lower probability than to"
     )
-    note += " 99.5% of real images of it. Thesis, 6.4."
+    note += " 99.8% of real images of it. Thesis, 6.4."
     return Section("Factors", note, ["experiment", "data", "what", "of", "value", "seed"], rows)

@@ -35,7 +35,7 @@ def test_real_sets_pass_and_sets_with_one_foreign_item_do_not(twins):
     least, generator = calibrated(twins)
     values = torch.randint(NUM_VALUES, (3000, 1), generator=generator).expand(-1, 10)
     whole = seen(values, generator, twins)
-    # items pass independently, so a set does at coverage^10 = 0.951; one standard error of 3,000 sets is 0.004
+    # items pass independently, so a set does at coverage^10 = 0.980; one standard error of 3,000 sets is 0.003
     assert share(whole, least) > COVERAGE**10 - 0.02
     shift = torch.randint(1, NUM_VALUES, (3000,), generator=generator)
     other = (values[:, 0] + shift) % NUM_VALUES
@@ -57,7 +57,7 @@ def test_twins_spoil_the_vote_on_labels_alone():
     assert (judged.support[..., 0].mean() - 0.5).abs() < 0.05
 
 
-@given(st.integers(1, 700), st.integers(0, 10**6))
+@given(st.integers(1, 1500), st.integers(0, 10**6))
 def test_all_but_the_asked_share_of_held_out_images_reach_the_threshold(number, seed):
     generator = torch.Generator().manual_seed(seed)
     log_probs = torch.rand(number, 3, dtype=torch.float64, generator=generator).log_softmax(-1)
@@ -65,7 +65,7 @@ def test_all_but_the_asked_share_of_held_out_images_reach_the_threshold(number, 
     least = least_evidence([log_probs], factors)
     below = sum(float(row[value]) < float(least) for row, value in zip(log_probs, factors[:, 0], strict=True))
     assert below <= (1 - COVERAGE) * (number + 1)
-    assert number < 400 or below >= (1 - COVERAGE) * (number + 1) - 2
+    assert number < 1000 or below >= (1 - COVERAGE) * (number + 1) - 2
 
 
 def test_the_value_of_a_set_is_the_one_fewest_items_contradict():
