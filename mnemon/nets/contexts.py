@@ -161,12 +161,13 @@ class TiedContexts(Contexts):
 
 
 class ResolvedContexts(TiedContexts):
-    """Tied contexts, of which the varying ones and z also see the constant ones when they are inferred.
+    """Tied contexts, of which the varying ones also see the constant ones when they are inferred.
 
     A 6 that stands upright is a 9 upside down: its image alone tells neither digit nor angle, and a Gaussian between
     both would leave it to z to say which. In a set whose angle is known the image tells the digit. So the evidence of
     an item on varying contexts is corrected by a net that sees the constant ones, and says nothing at the beginning.
-    Priors still see no other latent, and constant contexts are inferred as before.
+    Priors still see no other latent, and constant contexts and z are inferred as before: a z that saw contexts could
+    leave out what the constant one says, and would be the cheaper place for a factor unless it cost 1.1 times as much.
 
     Where a is not known this leaves more freedom than tied contexts: one may hold whatever is constant. See
     docs/context_aware.md.
@@ -175,7 +176,6 @@ class ResolvedContexts(TiedContexts):
     def __init__(self, width: int, num_contexts: int, context_dim: int, code_dim: int, hidden: int) -> None:
         super().__init__(width, num_contexts, context_dim, code_dim, hidden)
         size = num_contexts * context_dim
-        self.to_code = ResidualMLP(width + size, 2 * code_dim, hidden=hidden)
         self.correction = ResidualMLP(width + size + num_contexts, 2 * size, hidden=hidden)
         last = self.correction.out[-1]
         assert isinstance(last, nn.Linear)
@@ -186,9 +186,6 @@ class ResolvedContexts(TiedContexts):
         told = torch.cat((shared.flatten(-2), chosen), -1)[..., None, :]
         outputs = self.to_evidence(encodings) + self.correction(_beside(encodings, told))
         return self._posterior(self._evidence(outputs))
-
-    def code(self, encodings: Tensor, c: Tensor) -> DiagonalGaussian:
-        return split_moments(self.to_code(_beside(encodings, c.flatten(-2))), (self.code_dim,))
 
 
 def _beside(encodings: Tensor, told: Tensor) -> Tensor:

@@ -49,6 +49,3 @@ def test_what_an_item_leaves_open_is_settled_by_the_constant_context():
     told = nets.varying(encodings, shared, chosen.expand(2, 2))
     assert (told.mean[0] - told.mean[1]).abs().amax() > 0.01
     torch.testing.assert_close(nets.constant(nets.statistic(encodings).mean(0), count).mean, before)
-    z = nets.code(encodings, shared[:, None].expand(2, 6, 2, 4))
-    assert z.mean.shape == (2, 6, 1)
-    assert (z.mean[0] - z.mean[1]).abs().amax() > 0.001
