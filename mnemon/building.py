@@ -32,7 +32,7 @@ from mnemon.models.codec_model import CodecModel
 from mnemon.models.energy import EnergyModel
 from mnemon.nets.codec import Codec
 from mnemon.nets.conditional import ConditionalCodec, embedding_net
-from mnemon.nets.contexts import ConditionalContexts, Contexts, ResolvedContexts, TiedContexts
+from mnemon.nets.contexts import ConditionalContexts, Contexts, TiedContexts
 from mnemon.nets.energy import EnergyNet, GatedEnergy
 from mnemon.nets.energy_conv import ConvEnergy, ResNetEnergy
 from mnemon.nets.energy_pairwise import PairwiseEnergy
@@ -100,8 +100,7 @@ def context_aware(config: ModelConfig) -> CodecModel:
     if config.contexts == "thesis":
         nets = ConditionalContexts(hidden, number, context_dim, layer_dim, hidden, config.pooling or "mean")
     else:
-        form = ResolvedContexts if config.contexts == "resolved" else TiedContexts
-        nets = form(hidden, number, context_dim, layer_dim, hidden)
+        nets = TiedContexts(hidden, number, context_dim, layer_dim, hidden)
     options = given(config, "constant", "pooling", "prior_components")
     return ContextAwareLearner(codec, nets, number, context_dim, supervised=config.supervised, **options)
 

@@ -1,9 +1,8 @@
 """How the contexts of a data set are inferred: all of a set at once if constant, item by item if varying.
 
-Three forms. `ConditionalContexts` is the thesis's: a statistic network for the constant ones, and nets for the varying
+Two forms. `ConditionalContexts` is the thesis's: a statistic network for the constant ones, and nets for the varying
 ones and their prior that see the constant ones. `TiedContexts` reads each context off an item in one way only, whether
-it is constant or not, and combines the items of a set by Bayes' rule. `ResolvedContexts` is tied, but what an item
-leaves open about a varying context may be settled by the constant ones.
+it is constant or not, and combines the items of a set by Bayes' rule.
 """
 
 from __future__ import annotations
@@ -91,7 +90,9 @@ class ConditionalContexts(Contexts):
 
     def varying(self, encodings: Tensor, shared: Tensor, chosen: Tensor) -> DiagonalGaussian:
         told = torch.cat((shared.flatten(-2), chosen), -1)[..., None, :]
-        return split_moments(self.to_varying(_beside(encodings, told)), self.shape)
+        leading = torch.broadcast_shapes(encodings.shape[:-1], told.shape[:-1])
+        inputs = torch.cat((encodings.expand(*leading, -1), told.expand(*leading, -1)), -1)
+        return split_moments(self.to_varying(inputs), self.shape)
 
     def varying_prior(self, shared: Tensor, chosen: Tensor) -> DiagonalGaussian:
         return split_moments(
@@ -99,7 +100,9 @@ class ConditionalContexts(Contexts):
         )
 
     def code(self, encodings: Tensor, c: Tensor) -> DiagonalGaussian:
-        return split_moments(self.to_code(_beside(encodings, c.flatten(-2))), (self.code_dim,))
+        flat = c.flatten(-2)
+        inputs = torch.cat((encodings.expand(*flat.shape[:-1], -1), flat), -1)
+        return split_moments(self.to_code(inputs), (self.code_dim,))
 
     def code_prior(self, c: Tensor) -> DiagonalGaussian:
         return split_moments(self.to_code_prior(c.flatten(-2)), (self.code_dim,))
@@ -129,17 +132,11 @@ class TiedContexts(Contexts):
         self.to_code = ResidualMLP(width, 2 * code_dim, hidden=hidden)
 
     def statistic(self, encodings: Tensor) -> Tensor:
-        return self._evidence(self.to_evidence(encodings))
-
-    @staticmethod
-    def _evidence(outputs: Tensor) -> Tensor:
-        """Precision, and precision times what it points to. Shapes: (..., 2 K D) -> the same"""
-        precision, mean = outputs.chunk(2, -1)
+        precision, mean = self.to_evidence(encodings).chunk(2, -1)
         precision = functional.softplus(precision)
         return torch.cat((precision, precision * mean), -1)
 
     def _posterior(self, evidence: Tensor) -> DiagonalGaussian:
-        evidence = evidence.float() if evidence.dtype in (torch.bfloat16, torch.float16) else evidence
         precision, pointed = (half.unflatten(-1, self.shape) for half in evidence.chunk(2, -1))
         return DiagonalGaussian(pointed / (1 + precision), (1 + precision).rsqrt())
 
@@ -147,7 +144,8 @@ class TiedContexts(Contexts):
         return self._posterior(pooled * count[..., None])
 
     def varying(self, encodings: Tensor, shared: Tensor, chosen: Tensor) -> DiagonalGaussian:
-        return self._posterior(self.statistic(encodings))
+        evidence = self.statistic(encodings)
+        return self._posterior(evidence.float() if evidence.dtype in (torch.bfloat16, torch.float16) else evidence)
 
     def varying_prior(self, shared: Tensor, chosen: Tensor) -> DiagonalGaussian:
         return standard_like(DiagonalGaussian(shared[..., None, :, :], shared[..., None, :, :]))
@@ -158,37 +156,3 @@ class TiedContexts(Contexts):
     def code_prior(self, c: Tensor) -> DiagonalGaussian:
         zero = c.new_zeros(*c.shape[:-2], self.code_dim)
         return DiagonalGaussian(zero, torch.ones_like(zero))
-
-
-class ResolvedContexts(TiedContexts):
-    """Tied contexts, of which the varying ones also see the constant ones when they are inferred.
-
-    A 6 that stands upright is a 9 upside down: its image alone tells neither digit nor angle, and a Gaussian between
-    both would leave it to z to say which. In a set whose angle is known the image tells the digit. So the evidence of
-    an item on varying contexts is corrected by a net that sees the constant ones, and says nothing at the beginning.
-    Priors still see no other latent, and constant contexts and z are inferred as before: a z that saw contexts could
-    leave out what the constant one says, and would be the cheaper place for a factor unless it cost 1.1 times as much.
-
-    Where a is not known this leaves more freedom than tied contexts: one may hold whatever is constant. See
-    docs/context_aware.md.
-    """
-
-    def __init__(self, width: int, num_contexts: int, context_dim: int, code_dim: int, hidden: int) -> None:
-        super().__init__(width, num_contexts, context_dim, code_dim, hidden)
-        size = num_contexts * context_dim
-        self.correction = ResidualMLP(width + size + num_contexts, 2 * size, hidden=hidden)
-        last = self.correction.out[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-
-    def varying(self, encodings: Tensor, shared: Tensor, chosen: Tensor) -> DiagonalGaussian:
-        told = torch.cat((shared.flatten(-2), chosen), -1)[..., None, :]
-        outputs = self.to_evidence(encodings) + self.correction(_beside(encodings, told))
-        return self._posterior(self._evidence(outputs))
-
-
-def _beside(encodings: Tensor, told: Tensor) -> Tensor:
-    """Shapes: (*B, T, width), (..., T or 1, n) -> (..., T, width + n)"""
-    leading = torch.broadcast_shapes(encodings.shape[:-1], told.shape[:-1])
-    return torch.cat((encodings.expand(*leading, -1), told.expand(*leading, -1)), -1)

@@ -116,7 +116,7 @@ class ModelConfig:
     """Whether exactly one context is constant in a data set, or any of them, also none or all."""
     supervised: bool = False
     """Training is told which contexts are constant (weak supervision)."""
-    contexts: Literal["thesis", "tied", "resolved"] | None = None
+    contexts: Literal["thesis", "tied"] | None = None
     """How contexts are inferred: see `mnemon.models.context_aware`."""
     prior_components: int | None = None
     """Of a mixture that is fitted to the contexts of a context-aware learner; N(0, I) when absent."""

@@ -34,7 +34,7 @@ from mnemon.models.energy import EnergyModel
 from mnemon.models.hopfield import CopyModel, HopfieldModel, ModernHopfieldModel, SlotMemory
 from mnemon.nets.codec import Codec
 from mnemon.nets.conditional import ConditionalCodec, embedding_net
-from mnemon.nets.contexts import ConditionalContexts, ResolvedContexts, TiedContexts
+from mnemon.nets.contexts import ConditionalContexts, TiedContexts
 from mnemon.nets.energy import GatedEnergy
 from mnemon.nets.energy_conv import ConvEnergy, ResNetEnergy
 from mnemon.nets.energy_pairwise import PairwiseEnergy
@@ -107,14 +107,7 @@ def full_statistician(**options):
 def context_aware(contexts="tied", **options):
     torch.manual_seed(0)
     nets = codec(head=False, architecture="residual", num_filters=4, encoding_dim=9, size=2 * 3 + 2)
-    forms = {
-        "tied": lambda: TiedContexts(9, 2, 3, 2, 8),
-        "resolved": lambda: ResolvedContexts(9, 2, 3, 2, 8),
-        "thesis": lambda: ConditionalContexts(9, 2, 3, 2, 8, "mean"),
-    }
-    inferred = forms[contexts]()
-    if contexts == "resolved":  # as after some training: the correction begins with zeros
-        torch.nn.init.normal_(inferred.correction.out[-1].weight)
+    inferred = TiedContexts(9, 2, 3, 2, 8) if contexts == "tied" else ConditionalContexts(9, 2, 3, 2, 8, "mean")
     return ContextAwareLearner(nets, inferred, 2, 3, **options).double().eval()
 
 
@@ -152,7 +145,6 @@ MODELS = {
     "context_aware_thesis": lambda: context_aware("thesis", constant="any", pooling="relation"),
     "context_aware_mixture": lambda: context_aware(prior_components=2),
     "context_aware_told": lambda: context_aware(supervised=True),
-    "context_aware_resolved": lambda: context_aware("resolved", supervised=True, prior_components=2),
     "centre": lambda: extending.example().CentreModel(codec(), spread=0.3),
 }
 
