@@ -16,9 +16,11 @@ from torch import Tensor
 from mnemon.core.random import stream
 from mnemon.data import catalog
 from mnemon.data.factors import FactorEpisodes, check_factors
+from mnemon.data.images import ImageSet
 from mnemon.evaluation.experiments import Evaluation
 from mnemon.evaluation.judge import FactorJudge, train_judge
-from mnemon.evaluation.likelihood import Estimate
+from mnemon.evaluation.likelihood import Estimate, TestSet
+from mnemon.evaluation.set_evidence import Judged, least_evidence
 from mnemon.models.agreement import agreements
 from mnemon.models.context_aware import ContextAwareLearner, ContextsState
 from mnemon.training.data import of_classes, preprocessing_of
@@ -30,6 +32,10 @@ ITEMS = 10
 LAST_EPOCHS = 10
 """How many epochs at the end of a training say whether it kept what it had found."""
 BATCH = 20
+HELD_OUT = 0.1
+"""Of the training images: not for the judge's training, but to find out what it says of real images."""
+CANDIDATES = 64
+"""Images among which a foreign item is looked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,16 +125,36 @@ class FactorStudy:
         return chosen if bool(known.all()) else None
 
     @cached_property
-    def judge(self) -> FactorJudge:
-        config, test = self.evaluation.config.data, self.evaluation.test
+    def real_images(self) -> tuple[ImageSet, ImageSet]:
+        """Training images for the judge, and held-out ones."""
+        config = self.evaluation.config.data
         data = of_classes(catalog.load(config.name, "train", root=self.evaluation.root), config)
-        return train_judge(data, preprocessing_of(config), device=test.device)
+        return data.split_off(HELD_OUT)
+
+    @cached_property
+    def judge(self) -> FactorJudge:
+        device = self.evaluation.test.device
+        return train_judge(self.real_images[0], preprocessing_of(self.evaluation.config.data), device=device)
+
+    @cached_property
+    def least(self) -> Tensor:
+        """Evidence for its value that a real image has: see `least_evidence`. Shapes: -> (F)"""
+        test, held_out = self.evaluation.test, self.real_images[1]
+        images = TestSet.of(held_out, test.preprocessing, test.device).draw(
+            torch.arange(len(held_out)), self.generator(5)
+        )
+        return least_evidence(self.judge.log_probs(images), check_factors(held_out, "least").to(test.device))
+
+    def look(self, x: Tensor) -> Judged:
+        """Sets as the judge sees them. Shapes: (B, n, *X)"""
+        return Judged(self.judge.log_probs(x), self.least)
 
 
 def factor_sets(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     """Pseudo-accuracy of a; the judge's own accuracy; generated sets of every pattern; synthesis of two sets.
 
-    Real test sets are judged like generated ones: where the judge errs, they are not constant either.
+    Real test sets are judged like generated ones: where the judge errs, they are not constant either. And so are real
+    sets one of whose items is foreign, which a good judge finds out.
     """
     study = FactorStudy.of(evaluation.with_options("factors"))
     record, names = study.evaluation.record, evaluation.test.data.factor_names
@@ -141,6 +167,7 @@ def factor_sets(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
         for pattern in itertools.product((False, True), repeat=len(names)):
             yield from _sampled(study, pattern)
         yield from _real(study)
+        yield from _foreign(study)
         yield from _conditional(study)
         yield from _synthesis(study)
 
@@ -181,14 +208,37 @@ def _sampled(study: FactorStudy, pattern: tuple[bool, ...]) -> Iterable[dict[str
     seen = bool((chosen[0].float() == model.patterns).all(-1).any())
     kind = "from the prior" if seen else "from the prior, a pattern never trained on"
     drawn = model.sample_sets(model.prior_state((number,)), ITEMS, constant=chosen, generator=study.generator(2))
-    yield from _verdicts(study, study.judge.values(drawn), factors, kind)
+    yield from _verdicts(study, study.look(drawn), factors, kind)
 
 
 def _real(study: FactorStudy) -> Iterable[dict[str, Any]]:
     """Test sets themselves: what a perfect model could reach before this judge."""
     sets = list(study.real_sets())
-    found = torch.cat([study.judge.values(some.x) for some in sets])
+    found = Judged.join([study.look(some.x) for some in sets])
     yield from _verdicts(study, found, torch.cat([some.constant for some in sets]), "real sets")
+
+
+def _foreign(study: FactorStudy) -> Iterable[dict[str, Any]]:
+    """Real sets whose last item has another value of what is constant: how many still pass, by either criterion."""
+    test, names = study.evaluation.test, study.evaluation.test.data.factor_names
+    factors = check_factors(test.data, "foreign").to(test.device)
+    for at, name in enumerate(names):
+        parts = []
+        for i, sets in enumerate(study.real_sets()):
+            generator = study.generator(6, at, i)
+            tried = torch.randint(len(factors), (len(sets.x), CANDIDATES), device=test.device, generator=generator)
+            other = factors[tried, at] != sets.values[:, at, None]
+            foreign = tried.take_along_dim(other.int().argmax(-1, keepdim=True), -1)
+            mine = sets.constant[:, at] & other.any(-1)
+            if bool(mine.any()):
+                parts.append(study.look(torch.cat((sets.x[:, :-1], test.draw(foreign, generator)), 1)[mine]))
+        if not parts:
+            continue
+        found, note = Judged.join(parts), f"real sets with one foreign item; {name} constant but for it"
+        same = _agreed(found.values)[..., at].all(-1).double()
+        yield study.evaluation.record(Estimate.of(same), "constant_sets", "share", note=note)
+        fits = found.fits[..., at].all(-1).double()
+        yield study.evaluation.record(Estimate.of(fits), "consistent_sets", "share", note=note)
 
 
 def _conditional(study: FactorStudy) -> Iterable[dict[str, Any]]:
@@ -198,12 +248,12 @@ def _conditional(study: FactorStudy) -> Iterable[dict[str, Any]]:
         chosen = study.contexts_of(sets.constant)
         state = study.write(sets)
         drawn = study.model.sample_sets(state, ITEMS, constant=chosen, at_mean=True, generator=study.generator(3, i))
-        found.append(study.judge.values(drawn))
+        found.append(study.look(drawn))
         constant.append(sets.constant)
         values.append(sets.values)
-    together, known, wanted = torch.cat(found), torch.cat(constant), torch.cat(values)
+    together, known, wanted = Judged.join(found), torch.cat(constant), torch.cat(values)
     yield from _verdicts(study, together, known, "given a set")
-    same = (_majority(together) == wanted) | ~known
+    same = (_majority(together.values) == wanted) | ~known
     carried = same.all(-1).double()
     yield study.evaluation.record(
         Estimate.of(carried), "carried", "share", note="given a set: most items have its value"
@@ -236,12 +286,16 @@ def _synthesis(study: FactorStudy) -> Iterable[dict[str, Any]]:
     )
 
 
-def _verdicts(study: FactorStudy, found: Tensor, constant: Tensor, kind: str) -> Iterable[dict[str, Any]]:
+def _verdicts(study: FactorStudy, judged: Judged, constant: Tensor, kind: str) -> Iterable[dict[str, Any]]:
     """Per factor: where it should be constant, the share of sets in which it is; elsewhere its entropy.
 
-    Shapes: found (B, n, F), constant bool (B, F)
+    constant_sets    all items of the set have one most likely value
+    consistent_sets  there is a value that no item contradicts: see `set_evidence`
+    support          the probability that the judge gives this value
+    Shapes: constant bool (B, F)
     """
-    agreed = found == _majority(found)[:, None]
+    found = judged.values
+    agreed, fits, support = _agreed(found), judged.fits.double(), judged.support
     names = study.evaluation.test.data.factor_names
     for at, name in enumerate(names):
         mine = constant[:, at]
@@ -249,11 +303,23 @@ def _verdicts(study: FactorStudy, found: Tensor, constant: Tensor, kind: str) ->
         what = f"{name} constant" + (f" with {others}" if others else "")
         if bool(mine.any()):
             share = agreed[mine][..., at].double()
-            for metric, values in (("constant_sets", share.amin(-1)), ("constant_items", share.mean(-1))):
+            consistent = fits[mine][..., at]
+            for metric, values in (
+                ("constant_sets", share.amin(-1)),
+                ("constant_items", share.mean(-1)),
+                ("consistent_sets", consistent.amin(-1)),
+                ("consistent_items", consistent.mean(-1)),
+                ("support", support[mine][..., at].mean(-1)),
+            ):
                 yield study.evaluation.record(Estimate.of(values), metric, "share", note=f"{kind}; {what}")
         if bool((~mine).any()):
             spread = relative_entropy(found[~mine][..., at], study.judge.num_values[at])
             yield study.evaluation.record(Estimate.of(spread), "spread", "share", note=f"{kind}; {name} varying")
+
+
+def _agreed(found: Tensor) -> Tensor:
+    """Items that have the most frequent value. Shapes: (B, n, F) -> bool (B, n, F)"""
+    return found == _majority(found)[:, None]
 
 
 def _majority(found: Tensor) -> Tensor:

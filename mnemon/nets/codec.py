@@ -19,6 +19,7 @@ from mnemon.distributions.pixels import (
     PixelLikelihood,
 )
 from mnemon.nets.conv import ConvDecoder, ConvEncoder, GaussianHead
+from mnemon.nets.deep_conv import DeepDecoder, DeepEncoder
 from mnemon.nets.mlp import LinearHead, MLPDecoder, MLPEncoder
 from mnemon.nets.pyramid import PyramidDecoder, PyramidEncoder
 from mnemon.nets.residual import RESIDUAL_WIDTH, ResidualMLP
@@ -30,7 +31,7 @@ LIKELIHOODS: dict[str, PixelLikelihood] = {
     "linked_logistic_mixture": LinkedLogisticPixels(),
     "normal": NormalValues(),
 }
-Architecture = Literal["basic", "improved", "padded", "pyramid", "mlp", "residual"]
+Architecture = Literal["basic", "improved", "padded", "pyramid", "mlp", "residual", "deep"]
 RESIDUAL_UNITS = 4
 """Units of a "residual" layer for each of `num_filters`."""
 BLOCK, CPU_BLOCK = 2048, 128
@@ -117,7 +118,8 @@ class Codec(ImageCodec):
     ) -> Codec:
         """The VBM paper's nets, "basic" (F.1.1) or "improved" (F.2.1), or "padded": improved, but its encoder pads.
         Or those of the VMA paper: "pyramid" (4.2), and "mlp" (4.1), whose layers have sizes of their own. Or the
-        fully connected ones of the thesis, "residual" (5.3.1), for vectors and small images.
+        fully connected ones of the thesis, "residual" (5.3.1), for vectors and small images. Or "deep", as the neural
+        statistician has them for Omniglot: convolutions at full resolution, and more filters on smaller maps.
 
         Encodings have size 2 code_dim by default; those of the VMA paper's nets are their last hidden layer or map.
         """
@@ -184,6 +186,8 @@ def _make_encoder(
         hidden = RESIDUAL_UNITS * num_filters
         return nn.Sequential(nn.Flatten(), ResidualMLP(math.prod(image_shape), wide, hidden=hidden)), wide
     width = 2 * code_dim if encoding_dim is None else encoding_dim
+    if architecture == "deep":
+        return DeepEncoder(image_shape, width, num_filters=num_filters), width
     improved, padding = architecture != "basic", int(architecture == "padded")
     return ConvEncoder(image_shape, width, num_filters=num_filters, improved=improved, padding=padding), width
 
@@ -191,7 +195,7 @@ def _make_encoder(
 def _make_head(width: int, code_dim: int, architecture: str) -> nn.Module:
     if architecture == "mlp":
         return LinearHead(width, code_dim)
-    return GaussianHead(width, code_dim, improved=architecture in ("improved", "padded"))
+    return GaussianHead(width, code_dim, improved=architecture in ("improved", "padded", "deep"))
 
 
 def _make_decoder(
@@ -205,4 +209,6 @@ def _make_decoder(
         shape = (num_outputs, *image_shape[1:])
         net = ResidualMLP(code_dim, math.prod(shape), hidden=RESIDUAL_UNITS * num_filters)
         return nn.Sequential(net, nn.Unflatten(1, shape))
+    if architecture == "deep":
+        return DeepDecoder(image_shape, code_dim, num_outputs, num_filters=num_filters)
     return ConvDecoder(image_shape, code_dim, num_outputs, num_filters=num_filters, improved=architecture != "basic")

@@ -14,6 +14,18 @@ def test_any_image_size_and_channel_count(improved, shape):
     assert decoder(torch.randn(2, 5)).shape == (2, 2 * shape[0], *shape[1:])
 
 
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (2, 7, 13)])
+def test_deep_nets_of_any_size_treat_every_image_on_its_own(shape):
+    codec = Codec.convolutional(shape, 5, num_filters=8, architecture="deep").double()
+    x = torch.rand(3, *shape, dtype=torch.float64)
+    torch.testing.assert_close(codec.encode(x).mean[:1], codec.encode(x[:1]).mean)
+    z = torch.randn(3, 5, dtype=torch.float64)
+    assert codec.decode(z).shape == (3, *shape)
+    torch.testing.assert_close(codec.decode(z)[:1], codec.decode(z[:1]))
+    filters = [layer.out_channels for layer in codec.encoder.body if isinstance(layer, torch.nn.Conv2d)]
+    assert filters == [8] * 3 + [16] * 3 + [32] * 3
+
+
 def test_padding_leaves_a_map_of_small_images():
     padded = Codec.convolutional((1, 28, 28), 6, num_filters=8, architecture="padded").encoder
     assert padded.head.in_features == 8 * 3 * 3
