@@ -6,9 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mnemon.evaluation.jobs import advise
-from mnemon.evaluation.leaderboard import Column, columns, data_sets, own_choice, score_text, settings_text, standing
+from mnemon.evaluation.leaderboard import (
+    Column,
+    columns,
+    data_sets,
+    memory_text,
+    own_choice,
+    score_text,
+    standing,
+    where_text,
+)
 from mnemon.evaluation.page_section import Section
-from mnemon.evaluation.questions import GROUPS
+from mnemon.evaluation.questions import GROUPS, QUICK, benchmark_records, is_quick
 
 HEAD = """# Which memory for which job
 
@@ -31,7 +40,8 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
     if not sets:
         return "\n".join([HEAD, NOT_RUN])
     tables = {data: columns(records, data) for data in sets}
-    parts = [HEAD, RULE]
+    quick = any(map(is_quick, benchmark_records(records)))
+    parts = [HEAD, *([f"**{QUICK}**\n"] if quick else []), RULE]
     for advice in advise(list(tables.values()), holds_nothing):
         parts += [
             f"## {advice.job.wish}\n",
@@ -40,9 +50,9 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
         ]
     parts.append("## The tables\n")
     parts.append(
-        "**best**: alone; *(best)*: its interval overlaps with that of the best. ± half of a 95% interval. n/a: not "
-        "applicable, or not measured, for the reason of that number below the table. Floats: of the memory; +: it "
-        "grows with the episode.\n"
+        "**best**: alone; *(best)*: its interval overlaps with that of the best. ± half of a 95% interval; without "
+        "±: counted, or the same in every episode. n/a: not applicable, or not measured, for the reason "
+        "of that number below the table. Floats: of the memory; +: it grows with the episode.\n"
     )
     for data, table in tables.items():
         for group in GROUPS:
@@ -57,9 +67,7 @@ def _board(title: str, table: Sequence[Column]) -> str:
     reasons: dict[str, int] = {}
     rows = []
     for model in models:
-        record = table[0].scores[model].record
-        floats = None if record is None else record["memory_floats"]
-        row = [f"`{model}`", "" if floats is None else f"{floats:,}{'+' * (model in table[0].growing)}"]
+        row = [f"`{model}`", memory_text(table, model)]
         for column in table:
             score = column.scores[model]
             if score.value is None:
@@ -76,6 +84,6 @@ def _board(title: str, table: Sequence[Column]) -> str:
 
 def _asked(column: Column) -> str:
     """The question as it was put, and which way is better."""
-    question, told = column.question, settings_text(column.settings)
+    question, told = column.question, where_text(column)
     way = "higher" if question.higher_is_better else "lower"
     return f"{question.asks} {told + '; ' if told else ''}{question.unit}, {way} is better."
