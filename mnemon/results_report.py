@@ -29,8 +29,8 @@ GROUP_TITLES = {
 SAMPLES = (
     "The same episode for all. written: ten of its frames; noisy: a tenth of the pixels black or white at random; "
     "read: the noisy ones after three reads; erased: the right half blank; filled: that half after three reads; "
-    "samples: new images drawn from the memory. Good is what is read and filled like the row of written ones, and samples "
-    "that look like frames of the episode."
+    "samples: new images drawn from the memory. Good is what is read and filled like the row of written ones, and "
+    "samples that look like frames of the episode."
 )
 NOT_RUN = (
     "The benchmark of all memories has not been run yet: `mnemon bench memory` trains and scores every model under one "
