@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import alternate, store
+from benchmarks.common import alternate, store_by_device
 from mnemon.core.episode import Roles
 from mnemon.objectives import Estimator
 from mnemon.registry import build_model
@@ -24,7 +24,7 @@ def main() -> None:
     found = run()
     for size, row in found["milliseconds"].items():
         print(f"|M| = {size}: hard {row['hard']:.1f} ms, soft {row['soft']:.1f} ms, hard / soft {row['ratio']:.2f}")
-    store("addressing" if found["device"] == "cpu" else "addressing_gpu", **found)
+    store_by_device("addressing", found)
 
 
 def run(sizes: tuple[int, ...] = SIZES, rounds: int = ROUNDS) -> dict[str, Any]:

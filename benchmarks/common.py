@@ -72,6 +72,17 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
+def report(name: str, found: dict[str, Any]) -> None:
+    """Print numbers that stand by their names, and store them, those of a GPU apart."""
+    for what, value in found.items():
+        print(f"{what}: {value if isinstance(value, str | int) else round(value, 2)}")
+    store_by_device(name, found)
+
+
+def store_by_device(name: str, found: dict[str, Any]) -> None:
+    store(name if found["device"] == "cpu" else f"{name}_gpu", **found)
+
+
 def store(name: str, **values: Any) -> None:
     """Write results/benchmark_NAME.json, with the machine, the commit and the command."""
     RESULTS.mkdir(exist_ok=True)

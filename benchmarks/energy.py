@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.common import median_ms, store
+from benchmarks.common import median_ms, store_by_device
 from mnemon.models.energy import EnergyModel
 from mnemon.nets.energy import EnergyNet, GatedEnergy
 from mnemon.nets.energy_pairwise import PairwiseEnergy
@@ -30,7 +30,7 @@ def main() -> None:
     found = run()
     for row in found["rows"]:
         print(", ".join(f"{key} {value}" for key, value in row.items()))
-    store("energy" if found["device"] == "cpu" else "energy_gpu", **found)
+    store_by_device("energy", found)
 
 
 def run() -> dict[str, Any]:

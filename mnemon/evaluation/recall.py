@@ -110,9 +110,10 @@ def _together(made: Iterable[tuple[Tensor, Tensor | None]], clean: Tensor, at_on
     number = max(1, at_once // (clean.shape[0] * clean.shape[1]))
     for kind in by_kind.values():
         for start in range(0, len(kind), number):
-            places, cues, observed = zip(*kind[start : start + number], strict=True)
-            masks = None if observed[0] is None else torch.cat([mask.expand_as(clean) for mask in observed], dim=1)
-            yield _Cues(places, torch.cat(cues, dim=1), masks)
+            some = kind[start : start + number]
+            masks = [mask.expand_as(clean) for _, _, mask in some if mask is not None]
+            images = torch.cat([cue for _, cue, _ in some], dim=1)
+            yield _Cues([place for place, _, _ in some], images, torch.cat(masks, dim=1) if masks else None)
 
 
 def _errors(images: Tensor, clean: Tensor) -> Tensor:
