@@ -19,7 +19,7 @@ COSTS = 26
 AT_ONCE = 16
 """Episodes that are written and read together where a rate is measured."""
 WARM_UP = 1
-LONG = 0.5
+LONG = 0.25
 """Seconds after which a call is not repeated more often."""
 
 
