@@ -31,6 +31,17 @@ other is among the best on more data sets.
 NOT_RUN = """The benchmark has not been run yet, so this page has no advice to give. `mnemon bench memory` runs it, and
 `mnemon results` then makes this page again. What is measured so far is in [results.md](results.md).
 """
+OVERVIEW = """## All memories, one protocol
+
+A number for each of the main questions; all of them, and what they say about which memory to use, are in
+[which_memory.md](which_memory.md), the protocol in [benchmark.md](benchmark.md), and `mnemon results --html` makes a
+report with curves and samples. **best**: alone; *(best)*: its interval overlaps with that of the best.
+"""
+SHORT = (
+    "joint", "conditional", "same_class", "recall", "capacity_recall", "novelty_same_class", "fewshot",
+    "sample_fidelity", "state_bytes", "train_step",
+)  # fmt: skip
+"""The questions of an overview."""
 MARKS = {"best": " **best**", "tied": " *(best)*", "behind": "", "none": ""}
 
 
@@ -62,7 +73,20 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
     return "\n".join(parts)
 
 
-def _board(title: str, table: Sequence[Column]) -> str:
+def overview(records: Sequence[Mapping[str, Any]]) -> str:
+    """A leaderboard for each data set, of the main questions at their headlines; empty before the benchmark was run."""
+    parts = []
+    for data in data_sets(records):
+        first: dict[str, Column] = {}
+        for column in columns(records, data):
+            first.setdefault(column.question.name, column)
+        parts.append(_board(data, [first[name] for name in SHORT if name in first], explained=not parts))
+    quick = any(map(is_quick, benchmark_records(records)))
+    return "\n".join([OVERVIEW, *([f"**{QUICK}**\n"] if quick else []), *parts]) if parts else ""
+
+
+def _board(title: str, table: Sequence[Column], explained: bool = True) -> str:
+    """A table, with what its columns ask above it and the reasons of empty cells below."""
     models = list(table[0].scores)
     reasons: dict[str, int] = {}
     rows = []
@@ -77,7 +101,7 @@ def _board(title: str, table: Sequence[Column]) -> str:
                 told = score_text(score, column.question) + (f" {own}" if own else "")
                 row.append(told + MARKS[standing(column, model)])
         rows.append(row)
-    note = "\n".join(f"- {column.question.title}: {_asked(column)}" for column in table)
+    note = "\n".join(f"- {column.question.title}: {_asked(column)}" for column in table) if explained else ""
     section = Section(title, note, ["model", "floats", *(column.question.title for column in table)], rows).markdown(3)
     return "\n".join([section, *(f"({number}) {reason}  " for reason, number in reasons.items()), ""])
 

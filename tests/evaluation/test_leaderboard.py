@@ -17,7 +17,8 @@ from mnemon.evaluation.leaderboard import (
     where_text,
 )
 from mnemon.evaluation.questions import BY_NAME, QUESTIONS, write_note
-from mnemon.evaluation.which_memory import which_memory_page
+from mnemon.evaluation.tables import results_page
+from mnemon.evaluation.which_memory import SHORT, which_memory_page
 from tests.evaluation.made_up import MODELS, made_up, unanswered, whole
 
 
@@ -218,6 +219,16 @@ def test_the_page_in_markdown():
     tables = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(tables) == len(MODELS) * 6 * 2
     assert "has not been run yet" in which_memory_page([], nobody)
+
+
+def test_the_overview_has_a_leaderboard_for_each_data_set():
+    page = results_page(whole())
+    assert "## All memories, one protocol" in page
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(MODELS) * 2
+    assert all(len(row.split(" | ")) == 2 + len(SHORT) for row in rows)
+    assert set(SHORT) <= set(BY_NAME)
+    assert "All memories" not in results_page([])
 
 
 # -- curves ----------------------------------------------------------------------------------------
