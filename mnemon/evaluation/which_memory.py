@@ -75,7 +75,7 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
 
 def overview(records: Sequence[Mapping[str, Any]]) -> str:
     """A leaderboard for each data set, of the main questions at their headlines; empty before the benchmark was run."""
-    parts = []
+    parts: list[str] = []
     for data in data_sets(records):
         first: dict[str, Column] = {}
         for column in columns(records, data):
