@@ -103,7 +103,7 @@ def test_what_runs_quickly_is_no_advice(tmp_path):
 
 def test_columns_of_one_question_are_named_by_what_differs(page):
     assert ">Salt and pepper 0.1, 3 reads<" in page
-    assert ">Half 1, 3 reads<" in page
+    assert ">Right half erased, 3 reads<" in page
 
 
 def test_text_of_records_is_escaped(tmp_path):

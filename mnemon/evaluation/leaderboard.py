@@ -187,12 +187,24 @@ def settings_text(settings: Settings) -> str:
     told = {key: value.replace("_", " ") for key, value in settings if value}
     words = []
     if "corruption" in told:
-        words.append(" ".join(told.pop(key) for key in ("corruption", "level") if key in told))
+        words.append(_damage_text(told.pop("corruption"), told.pop("level", None)))
     for key, phrase in PHRASES.items():
         if key in told:
             value = told.pop(key)
             words.append(phrase.format(value, "" if value == "1" else "s"))
     return ", ".join([*words, *(f"{key} {value}" for key, value in told.items())])
+
+
+SIDES = {"0": "left", "1": "right", "2": "top", "3": "bottom"}
+"""By the level of the corruption "half"."""
+
+
+def _damage_text(corruption: str, level: str | None) -> str:
+    if level is None:
+        return corruption
+    if corruption == "half":
+        return f"{SIDES.get(level, level)} half erased"
+    return f"block of {level} pixels erased" if corruption == "block" else f"{corruption} {level}"
 
 
 def where_text(column: Column) -> str:

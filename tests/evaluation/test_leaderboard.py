@@ -145,6 +145,10 @@ def test_settings_and_numbers_for_people():
     assert settings_text((("corruption", "salt_and_pepper"), ("level", "0.1"), ("reads", "1"))) == (
         "salt and pepper 0.1, 1 read"
     )
+    assert settings_text((("corruption", "half"), ("level", "1"))) == "right half erased"
+    assert settings_text((("corruption", "block"), ("level", "8"), ("reads", "3"))) == (
+        "block of 8 pixels erased, 3 reads"
+    )
     assert settings_text((("ways", "5"), ("shots", "5"))) == "5 classes, 5 examples of each"
     assert number_text(-90.04, "nats/frame", interval=0.46) == "-90.0 ± 0.5"
     assert number_text(0.01234, "per pixel") == "0.0123"
