@@ -72,6 +72,13 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
+def report(name: str, found: dict[str, Any]) -> None:
+    """Print numbers that stand by their names, and store them."""
+    for what, value in found.items():
+        print(f"{what}: {value if isinstance(value, str | int) else round(value, 2)}")
+    store(name, **found)
+
+
 def store(name: str, **values: Any) -> None:
     """Write results/benchmark_NAME.json, with the machine, the commit and the command.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import alternate, store
+from benchmarks.common import alternate, report
 from mnemon.models.codec_model import CodecModel
 from mnemon.registry import build_model
 from mnemon.training.config import ModelConfig
@@ -27,10 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    found = run()
-    for name, value in found.items():
-        print(f"{name}: {value if isinstance(value, str | int) else round(value, 2)}")
-    store("kanerva_pp", **found)
+    report("kanerva_pp", run())
 
 
 def run(rounds: int = 15) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import median_ms, store
+from benchmarks.common import median_ms, report
 from mnemon import GaussianMemory, MixtureMemory
 from mnemon.core.episode import Codes
 from mnemon.memories.graphs import WriteGraphs
@@ -24,10 +24,7 @@ MEMORIES = {
 
 
 def main() -> None:
-    found = run()
-    for name, value in found.items():
-        print(f"{name}: {value if isinstance(value, str | int) else round(value, 2)}")
-    store("training", **found)
+    report("training", run())
 
 
 def run(rounds: int = 15) -> dict[str, Any]:

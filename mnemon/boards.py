@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image
 
 from mnemon.evaluation.curves import Figure
-from mnemon.evaluation.leaderboard import Column, own_choice, score_text, settings_text, standing, unit_text
+from mnemon.evaluation.leaderboard import Column, memory_text, own_choice, score_text, standing, unit_text, where_text
 from mnemon.report import Html, heading, inline, paragraph
 from mnemon.small_multiples import panels
 
@@ -29,6 +29,8 @@ STYLE = """
 .board .best { font-weight: 650; color: var(--accent); }
 .board .tied { color: var(--accent); }
 .board .empty { color: var(--soft); }
+.board sup { line-height: 0; }
+.note { border-left: 4px solid var(--accent); padding: 0.5rem 0.9rem; background: var(--card); }
 .notes { color: var(--soft); font-size: 0.85rem; line-height: 1.45; margin: -0.4rem 0 1.2rem; padding-left: 1.6rem; }
 .notes li { margin: 0.1rem 0; }
 .advice { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)); gap: 1rem; }
@@ -65,8 +67,9 @@ summary small { font-weight: 400; color: var(--soft); }
 COLOURS = 64
 MARKS = {"best": " ★", "tied": " ☆", "behind": "", "none": ""}
 LEGEND = (
-    "★ best; ☆ may be as good: its interval overlaps with that of the best; ± half of a 95% interval; n/a: not "
-    "applicable, or not measured, for the reason of that number below the table."
+    "★ best; ☆ may be as good: its interval overlaps with that of the best; ± half of a 95% interval; no ±: "
+    "counted, or the same in every episode; under a model's name: the numbers its memory holds, + where it grows with "
+    "the episode; n/a: not applicable, or not measured, for the reason of that number below the table."
 )
 
 
@@ -77,14 +80,14 @@ def board(columns: Sequence[Column]) -> Html:
         score.common_reason for model in models for column in columns if (score := column.scores[model]).value is None
     )
     numbers = {reason: number for number, reason in enumerate(reasons, start=1)}
-    head = "".join(_head(column) for column in columns)
+    alone = len({column.question.name for column in columns}) == 1
+    head = "".join(_head(column, alone) for column in columns)
     rows = "".join(
-        f'<tr><th scope="row">{inline(model)}</th>{_size(columns[0], model)}'
+        f'<tr><th scope="row">{inline(model)}{_size(columns, model)}</th>'
         f"{''.join(_cell(column, model, numbers) for column in columns)}</tr>\n"
         for model in models
     )
-    sizes = '<th scope="col">Floats of the memory<small>+: it grows with the episode</small></th>'
-    table = scrolling(f'<th scope="col">model</th>{sizes}{head}', rows)
+    table = scrolling(f'<th scope="col">model<small>and its memory</small></th>{head}', rows)
     notes = "".join(f"<li>{inline(reason)}</li>" for reason in numbers)
     return Html(table + (f'<ol class="notes">{notes}</ol>\n' if notes else ""))
 
@@ -131,24 +134,28 @@ def _order(columns: Sequence[Column]) -> list[str]:
     return list(ranked | dict.fromkeys(columns[0].scores))
 
 
-def _head(column: Column) -> str:
+def _head(column: Column, alone: bool) -> str:
+    """The question and where it was put; only where, if all columns have the same question."""
     question = column.question
     unit = f"{unit_text(question)}, " if unit_text(question) else ""
     way = "higher is better ↑" if question.higher_is_better else "lower is better ↓"
-    told = settings_text(column.settings)
-    small = f"<small>{inline(told)}</small>" if told else ""
+    told = where_text(column)
+    title = told.capitalize() if alone and told else question.title
+    small = f"<small>{inline(told)}</small>" if told and title is question.title else ""
     return (
-        f'<th scope="col" title="{html.escape(question.asks)}">{inline(question.title)}'
+        f'<th scope="col" title="{html.escape(question.asks)}">{inline(title)}'
         f"{small}<small>{inline(unit)}{way}</small></th>"
     )
 
 
-def _size(column: Column, model: str) -> str:
-    """How large the memory of the first column is: a large one is no fair rival of a small one."""
-    record = column.scores[model].record
-    floats = None if record is None else record["memory_floats"]
-    told = "" if floats is None else f"{floats:,}{'+' * (model in column.growing)}"
-    return f'<td class="empty">{told}</td>'
+def _size(columns: Sequence[Column], model: str) -> str:
+    told = memory_text(columns, model)
+    return f"<small>{told} floats</small>" if told else ""
+
+
+def note(text: str) -> Html:
+    """What a reader must not miss."""
+    return Html(f'<p class="note">{inline(text)}</p>\n')
 
 
 def _cell(column: Column, model: str, numbers: dict[str, int]) -> str:
@@ -178,8 +185,10 @@ def curves(figure: Figure, name: str) -> Html:
     return Html(heading(title) + paragraph(told) + drawn)
 
 
-def grids(files: Sequence[Path]) -> Html:
-    """Pictures side by side, each named by its file."""
+def grids(files: Sequence[Path], models: Sequence[str]) -> Html:
+    """Pictures side by side, each named by its file, in the order of the models."""
+    order = {model: place for place, model in enumerate(models)}
+    files = sorted(files, key=lambda path: order.get(path.stem, len(order)))
     shown = "".join(
         f"<figure><figcaption>{inline(path.stem)}</figcaption>"
         f'<img src="{_small(path)}" alt="Samples of {html.escape(path.stem)}"></figure>\n'

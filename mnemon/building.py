@@ -26,7 +26,6 @@ from mnemon.models import (
     NeuralStatistician,
     PseudoInverseModel,
     SoftAttentionModel,
-    StochasticRegulariser,
 )
 from mnemon.models.codec_model import CodecModel
 from mnemon.models.energy import EnergyModel
@@ -56,12 +55,11 @@ def memory_vae(memory_class: type[LatentMemory], *names: str, **fixed: Any) -> C
     def build(config: ModelConfig) -> CodecModel:
         options = given(config, "noise_var", "slot_var", *names)
         memory = memory_class(config.code_dim, config.num_slots or 32, **options, **fixed)
-        regulariser = None if config.regulariser is None else StochasticRegulariser(**vars(config.regulariser))
         return MemoryVAE(
             codec_of(config, code_var=config.code_var),
             memory,
             num_steps=config.num_steps,
-            regulariser=regulariser,
+            regulariser=config.regulariser,
             sampled_terms=config.sampled_terms,
             write_gradient=config.write_gradient,
             online_chunks=config.online_chunks,

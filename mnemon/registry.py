@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import MISSING, fields
 from importlib.metadata import entry_points
-from typing import Any
 
 from mnemon import building
 from mnemon.core.protocol import MemoryModel
@@ -90,11 +89,11 @@ def build_model(config: ModelConfig) -> MemoryModel:
     return entry.build(config)
 
 
-def set_regulariser(model: MemoryModel, regulariser: Any) -> None:
+def set_regulariser(model: MemoryModel, regulariser: StochasticRegulariser) -> None:
     """Give a MemoryVAE another stochastic regulariser (a stage of a schedule may)."""
     if not isinstance(model, MemoryVAE):
         raise ValueError(f"stages.regulariser: {type(model).__name__} has no regulariser; only the VBM models do")
-    model.regulariser = StochasticRegulariser(**vars(regulariser))
+    model.regulariser = regulariser
 
 
 MODELS: dict[str, Entry] = {

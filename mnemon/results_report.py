@@ -12,7 +12,7 @@ from mnemon.evaluation.curves import figures
 from mnemon.evaluation.jobs import Advice, advise, holds_nothing
 from mnemon.evaluation.leaderboard import Column, columns, data_sets, number_text
 from mnemon.evaluation.page_section import Section
-from mnemon.evaluation.questions import BY_NAME, GROUPS, benchmark_records
+from mnemon.evaluation.questions import BY_NAME, GROUPS, QUICK, benchmark_records, is_quick
 from mnemon.evaluation.tables import experiment_sections, of_experiments
 from mnemon.report import Html
 
@@ -26,6 +26,12 @@ GROUP_TITLES = {
     "samples": "Samples: what is generated",
     "cost": "Cost: time and space",
 }
+SAMPLES = (
+    "The same episode for all. written: ten of its frames; noisy: a tenth of the pixels black or white at random; "
+    "read: the noisy ones after three reads; erased: the right half blank; filled: that half after three reads; "
+    "samples: new images drawn from the memory. Good is what is read and filled like the row of written ones, and "
+    "samples that look like frames of the episode."
+)
 NOT_RUN = (
     "The benchmark of all memories has not been run yet: `mnemon bench memory` trains and scores every model under one "
     "protocol, and this page then begins with its leaderboards. Below are the experiments of the papers."
@@ -63,6 +69,8 @@ def _lead(measured: Sequence[Mapping[str, Any]], tables: Mapping[str, Sequence[C
     parts = [report.paragraph(what, lead=True)]
     if not tables:
         return [*parts, report.paragraph(NOT_RUN)]
+    if any(map(is_quick, measured)):
+        parts.append(boards.note(QUICK))
     cells = [score for table in tables.values() for column in table for score in column.scores.values()]
     filled = sum(score.value is not None for score in cells)
     models = {record["model"] for record in measured}
@@ -114,7 +122,8 @@ def _data(records: Sequence[dict[str, Any]], data: str, table: Sequence[Column],
         parts.append(boards.folded("The same curves for other kinds of damage", f"{len(others)} figures", *others))
     files = sorted((folder / PICTURES / data).glob("*.png"))
     if files:
-        parts += [report.heading("Samples, side by side"), boards.grids(files)]
+        models = list(table[0].scores)
+        parts += [report.heading("Samples, side by side"), report.paragraph(SAMPLES), boards.grids(files, models)]
     return parts
 
 

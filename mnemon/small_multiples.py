@@ -92,7 +92,8 @@ def _band(points: Sequence[Point], across: Axis, up: Axis) -> str:
 def _panel(model: str, points: Sequence[Point], across: Axis, up: Axis, name: str) -> str:
     told = "; ".join(f"{point.x:g}: {point.y:.4g}" for point in points)
     beyond = any(not up.low <= point.y <= up.high for point in points)
-    warned = f'<text class="tick" x="{WIDTH - RIGHT}" y="14" text-anchor="end">beyond the axis</text>' if beyond else ""
+    place = f'x="{WIDTH - RIGHT}" y="{TOP + 10}" text-anchor="end"'
+    warned = f'<text class="tick" {place}>beyond the axis</text>' if beyond else ""
     marks = "".join(f'<circle r="2" cx="{across(p.x):g}" cy="{_clipped(p.y, up):g}"/>' for p in points)
     return (
         f'<svg class="panel" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(model)}: {told}">'

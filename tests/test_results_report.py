@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from mnemon import results_report, small_multiples
 from mnemon.cli import app
 from mnemon.evaluation.tables import read_results
+from mnemon.evaluation.which_memory import which_memory_page
 from mnemon.small_multiples import Axis, Point, panels, robust_range
 from tests.evaluation.made_up import MODELS, made_up, unanswered, whole
 from tests.test_examples import ROOT
@@ -87,8 +88,22 @@ def test_the_best_is_marked_and_ties_are_told_apart(tmp_path):
     page = check(results_report.render(records, tmp_path))
     assert '<td class="best">-80.0 ± 0.1 ★' in page
     assert "☆</td>" not in page.split("</style>")[1].replace(results_report.boards.LEGEND, "")
-    order = re.findall(r'<th scope="row">(\w)</th>', page)
+    order = re.findall(r'<th scope="row">(\w)<small>1,000 floats</small></th>', page)
     assert order == ["c", "a", "b"]
+
+
+def test_what_runs_quickly_is_no_advice(tmp_path):
+    records = [made_up("joint", name, "digits", value) for name, value in (("a", -90.0), ("b", -80.0))]
+    said = "says nothing about trained ones"
+    assert said not in results_report.render(records, tmp_path)
+    quick = [{**record, "command": f"{record['command']} --quick"} for record in records]
+    assert said in check(results_report.render(quick, tmp_path))
+    assert said in which_memory_page(quick, lambda model: False)
+
+
+def test_columns_of_one_question_are_named_by_what_differs(page):
+    assert ">Salt and pepper 0.1, 3 reads<" in page
+    assert ">Right half erased, 3 reads<" in page
 
 
 def test_text_of_records_is_escaped(tmp_path):

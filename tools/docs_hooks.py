@@ -42,6 +42,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return markdown.replace("](../results/", "](results/").replace("](../examples/", "](examples/")
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """A number and its interval stay on one line."""
+    return html.replace(" ± ", "&nbsp;±&nbsp;")
+
+
 def _front_page() -> str:
     text = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](").replace("/README.md)", "/card.md)")
     return re.sub(r"\]\((LICENSE|CHANGELOG\.md|Makefile)\)", "]", text)

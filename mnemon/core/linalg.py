@@ -91,6 +91,24 @@ def spd_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return _SpdInverse.forward(matrix)
 
 
+def inverse_after_rank_two(inverse: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """(A + l r' + r l')^-1 from A^-1, by a few products in place of a factorisation.
+
+        A^-1 - A^-1 V (J + V' A^-1 V)^-1 V' A^-1,   V = (l, r),  J = ((0, 1), (1, 0))
+
+    Both matrices have to be positive definite; then the determinant of the middle one is below 0.
+
+    Shapes: inverse (*B, K, K), left and right (*B, K, 1) -> (*B, K, K)
+    """
+    V = torch.cat((left, right), dim=-1)
+    turned = inverse @ V
+    middle = V.mT @ turned
+    first, both, second = middle[..., :1, :1], middle[..., :1, 1:] + 1, middle[..., 1:, 1:]
+    p, q = turned[..., :1], turned[..., 1:]
+    solved = torch.cat((second * p - both * q, first * q - both * p), dim=-1) / (first * second - both.square())
+    return inverse - turned @ solved.mT
+
+
 def log_det_from_cholesky(factor: Tensor) -> Tensor:
     """Log-determinant of L L'. Shapes: (*B, K, K) -> (*B)"""
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

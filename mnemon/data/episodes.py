@@ -85,6 +85,12 @@ class EpisodeSampler(Protocol):
     def epoch(self, data: ImageSet, *, seed: int, epoch: int) -> EpisodeBatches: ...
 
 
+def check_sizes(sampler: EpisodeSampler, *names: str) -> None:
+    """Refuse a sampler with sizes below 1."""
+    for name in names:
+        check_size(name, getattr(sampler, name))
+
+
 @dataclass(frozen=True)
 class IidEpisodes:
     """Any images together: the data in random order, cut into episodes. No image comes twice in an epoch.
@@ -96,8 +102,7 @@ class IidEpisodes:
     batch_size: int
 
     def __post_init__(self) -> None:
-        check_size("episode_length", self.episode_length)
-        check_size("batch_size", self.batch_size)
+        check_sizes(self, "episode_length", "batch_size")
 
     def num_batches(self, data: ImageSet) -> int:
         return whole_batches(data, self.batch_size, self.episode_length)
@@ -122,8 +127,7 @@ class GrowingEpisodes:
     growth: int
 
     def __post_init__(self) -> None:
-        for name in ("episode_length", "batch_size", "growth"):
-            check_size(name, getattr(self, name))
+        check_sizes(self, "episode_length", "batch_size", "growth")
 
     def num_batches(self, data: ImageSet) -> int:
         return whole_batches(data, self.batch_size, self.episode_length)
@@ -150,9 +154,7 @@ class RaggedEpisodes:
     batch_size: int
 
     def __post_init__(self) -> None:
-        check_size("min_length", self.min_length)
-        check_size("max_length", self.max_length)
-        check_size("batch_size", self.batch_size)
+        check_sizes(self, "min_length", "max_length", "batch_size")
         if self.min_length > self.max_length:
             raise ValueError(f"min_length: expected at most max_length = {self.max_length}, got {self.min_length}")
 
@@ -185,8 +187,7 @@ class ClassEpisodes:
     batches_per_epoch: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_classes", "per_class", "batch_size"):
-            check_size(name, getattr(self, name))
+        check_sizes(self, "num_classes", "per_class", "batch_size")
         if self.batches_per_epoch is not None:
             check_size("batches_per_epoch", self.batches_per_epoch)
 
@@ -217,8 +218,7 @@ class SetEpisodes:
     batch_size: int
 
     def __post_init__(self) -> None:
-        check_size("episode_length", self.episode_length)
-        check_size("batch_size", self.batch_size)
+        check_sizes(self, "episode_length", "batch_size")
 
     def num_batches(self, data: ImageSet) -> int:
         return self._batches(int((_classes_of(data, "SetEpisodes").counts >= self.episode_length).sum()))

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mnemon.core.checks import check_size
 from mnemon.core.patterns import Constant, constant_patterns
 from mnemon.core.random import stream
-from mnemon.data.episodes import EpisodeBatches, whole_batches
+from mnemon.data.episodes import EpisodeBatches, check_sizes, whole_batches
 from mnemon.data.images import ImageSet
 
 FACTORS = 6
@@ -40,8 +39,7 @@ class FactorEpisodes:
     shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        check_size("episode_length", self.episode_length)
-        check_size("batch_size", self.batch_size)
+        check_sizes(self, "episode_length", "batch_size")
         if self.episode_length < 2:
             raise ValueError(
                 "episode_length: expected at least 2 items, got 1; in a data set of one item everything is constant"

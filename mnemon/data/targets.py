@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from mnemon.core.checks import check_size
 from mnemon.core.random import stream
-from mnemon.data.episodes import ClassEpisodes, EpisodeBatches, IidEpisodes, draw_distinct, whole_batches
+from mnemon.data.episodes import ClassEpisodes, EpisodeBatches, IidEpisodes, check_sizes, draw_distinct, whole_batches
 from mnemon.data.images import ImageSet
 
 TARGETS = 5
@@ -29,8 +28,7 @@ class TargetEpisodes:
     batches_per_epoch: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_classes", "shots", "targets"):
-            check_size(name, getattr(self, name))
+        check_sizes(self, "num_classes", "shots", "targets")
 
     @property
     def _classes(self) -> ClassEpisodes:
@@ -61,8 +59,7 @@ class RecallEpisodes:
     batch_size: int
 
     def __post_init__(self) -> None:
-        for name in ("episode_length", "targets", "batch_size"):
-            check_size(name, getattr(self, name))
+        check_sizes(self, "episode_length", "targets", "batch_size")
         if self.targets > self.episode_length:
             raise ValueError(
                 f"targets: expected at most the episode's {self.episode_length} items, got {self.targets}; they are "

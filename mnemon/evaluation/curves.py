@@ -72,7 +72,7 @@ def _families(
         at = record[along.setting] if along.setting in OF_RECORD else note.settings.get(along.setting)
         if at is None:
             continue
-        names = [name for name in question.settings if name not in (along.setting, *OWN_CHOICE, "size")]
+        names = [name for name in question.settings if name not in (along.setting, *OWN_CHOICE)]
         fixed = tuple((name, note.settings.get(name, "")) for name in names)
         point = Point(float(at), float(record["value"]), float(record["interval"] or 0.0))
         families.setdefault(fixed, {}).setdefault(record["model"], {}).setdefault(point.x, point)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mnemon.evaluation.leaderboard import Column, score_text, settings_text, unit_text
+from mnemon.evaluation.leaderboard import Column, score_text, unit_text, where_text
 from mnemon.registry import MODELS
 
 NO_MEMORY = ("copy",)
@@ -103,7 +103,7 @@ def _column(table: Sequence[Column], job: Job) -> Column | None:
 def _detail(column: Column) -> str:
     """One data set: who leads, and by how much; or who cannot be told apart."""
     question, best, second = column.question, column.best, column.runner_up
-    where = column.data + (f" ({settings_text(column.settings)})" if column.settings else "")
+    where = column.data + (f" ({where_text(column)})" if where_text(column) else "")
     first = f"`{best[0].model}` {score_text(best[0], question)}"
     unit = f" {unit_text(question)}" if unit_text(question) else ""
     if len(best) > 1:

@@ -11,10 +11,12 @@ from typing import Any, Literal
 
 from mnemon.evaluation.questions import QUESTIONS, Note, Question, benchmark_records, read_note
 
-OWN_CHOICE = ("by", "score")
+OWN_CHOICE = ("by", "score", "size")
 """Settings in which each model has a way of its own; they do not tell two columns apart."""
 GROWTH = "capacity_recall"
 """The question that shows a memory at several lengths of the episode."""
+USUAL = "recall"
+"""The question that shows a memory at its usual size."""
 SPREAD = {"recall": ("corruption",), "fewshot": ("ways", "shots")}
 """Settings that a table has a column for each choice of."""
 DIGITS = {"nats/frame": 1, "per pixel": 4, "auroc": 3, "share": 3}
@@ -69,9 +71,13 @@ class Column:
 
     @property
     def ranked(self) -> list[Score]:
-        """Those with a value, best first."""
-        answered = [score for score in self.scores.values() if score.value is not None]
+        """Those with a value that counts, best first."""
+        answered = [score for score in self.scores.values() if score.value is not None and self._counts(score)]
         return sorted(answered, key=lambda score: score.value or 0.0, reverse=self.question.higher_is_better)
+
+    def _counts(self, score: Score) -> bool:
+        least = self.question.least
+        return least is None or (score.value or 0.0) + score.interval >= least
 
     @property
     def best(self) -> list[Score]:
@@ -107,18 +113,37 @@ def columns(records: Iterable[Mapping[str, Any]], data: str) -> list[Column]:
     asked = [(record, read_note(record["note"])) for record in benchmark_records(records) if record["data"] == data]
     models = list(dict.fromkeys(record["model"] for record, _ in asked))
     growing = frozenset(model for model in models if _grows([pair for pair in asked if pair[0]["model"] == model]))
+    usual = {record["model"]: record["memory_floats"] for record, note in asked if note.question == USUAL}
     found = []
     for question in QUESTIONS:
         mine = [(record, note) for record, note in asked if note.question == question.name]
         for settings in _headlines(question, mine) if mine else ():
-            scores: dict[str, Score] = {}
-            for record, note in mine:
-                if note.outcome != "measured" or settings_of(question, record, note) == settings:
-                    scores.setdefault(record["model"], Score(record["model"], record, note))
+            scores = _scores(question, mine, settings, usual)
             missing = Note(question.name, {})
             filled = {model: scores.get(model, Score(model, None, missing)) for model in models}
             found.append(Column(question, data, settings, filled, growing))
     return found
+
+
+def _scores(
+    question: Question,
+    asked: Sequence[tuple[Mapping[str, Any], Note]],
+    settings: Settings,
+    usual: Mapping[str, int | None],
+) -> dict[str, Score]:
+    """One score for each model: what was measured at these settings, or else what says why nothing was. Of several
+    sizes of its memory the one that is nearest to half of the usual."""
+    measured = [(r, n) for r, n in asked if n.outcome == "measured" and settings_of(question, r, n) == settings]
+    if "size" in question.settings:
+        measured.sort(key=lambda pair: _from_half(pair[0]["memory_floats"], usual.get(pair[0]["model"])))
+    scores: dict[str, Score] = {}
+    for record, note in (*measured, *(pair for pair in asked if pair[1].outcome != "measured")):
+        scores.setdefault(record["model"], Score(record["model"], record, note))
+    return scores
+
+
+def _from_half(floats: int | None, usual: int | None) -> float:
+    return abs(math.log(2 * (floats or 1) / (usual or 1)))
 
 
 def _grows(asked: Sequence[tuple[Mapping[str, Any], Note]]) -> bool:
@@ -162,12 +187,37 @@ def settings_text(settings: Settings) -> str:
     told = {key: value.replace("_", " ") for key, value in settings if value}
     words = []
     if "corruption" in told:
-        words.append(" ".join(told.pop(key) for key in ("corruption", "level") if key in told))
+        words.append(_damage_text(told.pop("corruption"), told.pop("level", None)))
     for key, phrase in PHRASES.items():
         if key in told:
             value = told.pop(key)
             words.append(phrase.format(value, "" if value == "1" else "s"))
     return ", ".join([*words, *(f"{key} {value}" for key, value in told.items())])
+
+
+SIDES = {"0": "left", "1": "right", "2": "top", "3": "bottom"}
+"""By the level of the corruption "half"."""
+
+
+def _damage_text(corruption: str, level: str | None) -> str:
+    if level is None:
+        return corruption
+    if corruption == "half":
+        return f"{SIDES.get(level, level)} half erased"
+    return f"block of {level} pixels erased" if corruption == "block" else f"{corruption} {level}"
+
+
+def where_text(column: Column) -> str:
+    """At which settings a column stands."""
+    return ", ".join(text for text in (settings_text(column.settings), column.question.at) if text)
+
+
+def memory_text(columns: Sequence[Column], model: str) -> str:
+    """Floats of a model's memory, in the first column that tells; + where it grows. A large one is no fair rival of a
+    small one."""
+    records = [record for column in columns if (record := column.scores[model].record) is not None]
+    floats = next((record["memory_floats"] for record in records if record["memory_floats"] is not None), None)
+    return "" if floats is None else f"{floats:,}{'+' * (model in columns[0].growing)}"
 
 
 PHRASES = {
@@ -177,7 +227,6 @@ PHRASES = {
     "examples": "{} example{} of each",
     "ways": "{} classes",
     "shots": "{} example{} of each",
-    "size": "memory of size {}",
     "judge": "by a classifier that is right in a share of {}",
 }
 
@@ -211,9 +260,9 @@ def score_text(score: Score, question: Question) -> str:
 
 
 def own_choice(score: Score) -> str:
-    """Which of its ways a model was asked by, as "by address"; empty where it has one only."""
-    told = score.note.settings
-    return ", ".join(f"by {told[name].replace('_', ' ')}" for name in OWN_CHOICE if name in told)
+    """Which of its ways a model was asked by, as "by address" or "16 slots"; empty where it has one only."""
+    told = {name: text.replace("_", " ") for name, text in score.note.settings.items() if name in OWN_CHOICE}
+    return ", ".join(text if name == "size" else f"by {text}" for name, text in told.items())
 
 
 Standing = Literal["best", "tied", "behind", "none"]

@@ -32,7 +32,8 @@ WHY_NOT: dict[Need, str] = {
 @dataclass(frozen=True)
 class Question:
     """One question. `asks` is a plain sentence; `settings` are the names in a note that its numbers are told apart by,
-    beside `episode_length` and `memory_floats` of the record; `headline` picks one number for a table of all models."""
+    beside `episode_length` and `memory_floats` of the record; `headline` picks one number for a table of all models,
+    `at` says in words which one where each model has its own; numbers below `least` are not ranked."""
 
     name: str
     title: str
@@ -46,10 +47,13 @@ class Question:
     settings: tuple[str, ...] = ()
     headline: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()
+    at: str = ""
+    least: float | None = None
 
 
 BOUND: dict[str, Any] = {"metric": "bound", "unit": "nats/frame", "higher_is_better": True}
 ERROR: dict[str, Any] = {"metric": "mse_recalled", "unit": "per pixel", "higher_is_better": False, "scored": "written"}
+HALF = "with about half of its memory"
 COST: dict[str, Any] = {"group": "cost", "higher_is_better": False}
 
 QUESTIONS: tuple[Question, ...] = (
@@ -91,20 +95,21 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "resized_recall", "Recall against the size of the memory", "capacity", **ERROR,
-        settings=("size", "corruption", "level", "reads"), needs=("resizing",),
+        settings=("size", "corruption", "level", "reads"), needs=("resizing",), at=HALF,
         asks="The same weights and episodes with a smaller or larger memory: what error of recall?",
     ),
     Question(
         "resized_bound", "Bound against the size of the memory", "capacity", **BOUND, scored="written",
-        bound="conditional", settings=("size",), needs=("resizing", "likelihood"),
+        bound="conditional", settings=("size",), needs=("resizing", "likelihood"), at=HALF,
         asks="The same weights and episodes with a smaller or larger memory: what bound of the written frames?",
     ),
     Question(
         "distractors", "Cost of other classes in memory", "classes", "short_of_optimal", "nats/frame", False,
         scored="same_class", settings=("classes", "examples"), headline={"classes": "8"},
         asks="When other classes are added to the memory, how many nats does a new frame lose beyond the log of their "
-        "number, which no memory can save? Less than 0: the memory is not used for it.",
-        needs=("likelihood", "labels"),
+        "number, which no memory can save? Less than 0: the memory of its own class alone was of "
+        "little use to the frame, so that there was little to lose; such numbers are not ranked.",
+        needs=("likelihood", "labels"), least=0.0,
     ),
     Question(
         "novelty_written", "Telling written frames from new classes", "classes", "auroc", "auroc", True,
@@ -208,6 +213,18 @@ def benchmark_records(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str,
     where one seed was run, that of the seed (num_seeds 1, the interval over episodes).
     """
     return [record for record in records if record.get("experiment") == EXPERIMENT]
+
+
+def is_quick(record: Mapping[str, Any]) -> bool:
+    """Whether a number comes from `mnemon bench memory --quick`."""
+    return "--quick" in str(record["command"]).split()
+
+
+QUICK = (
+    "These are numbers of the quick form, `mnemon bench memory --quick`: small nets and a few dozen updates. They show "
+    "that everything runs. Which model is ahead here says nothing about trained ones."
+)
+"""What is said wherever such numbers are shown."""
 
 
 def why_not(question: Question, missing: Iterable[Need], *, model: str, data: str) -> str | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from mnemon.core.protocol import MemoryModel
 from mnemon.core.random import stream
 from mnemon.data.corruptions import corrupt
-from mnemon.evaluation.likelihood import Estimate, TestSet
+from mnemon.evaluation.likelihood import Estimate, TestSet, frames_at_once
 
 RECALL = 13
 CORRUPTIONS: dict[str, tuple[str, float]] = {
@@ -58,18 +58,28 @@ def errors_of_corruptions(
     reads: int = 5,
     seed: int = 0,
     write: Mapping[str, Any] | None = None,
+    at_once: int | None = None,
 ) -> list[RecallErrors]:
     """Write test episodes once, then for each corruption and level damage their images and read 1 to `reads` times.
-    Erased pixels are read with `observed`, and observed ones are kept as they are."""
+    Erased pixels are read with `observed`, and observed ones are kept as they are.
+
+    at_once  images that are read together: cues of several corruptions, since each is read on its own whatever else is
+             asked; as many as the device holds when None
+    """
+    at_once = frames_at_once(test.device) if at_once is None else at_once
     found: list[list[Tensor]] = [[] for _ in corruptions]
     for i, (x, generator) in enumerate(test.batches(episode_length, batch_size, seed)):
         if num_batches is not None and i == num_batches:
             break
         state = model.write(x, generator=generator, **(write or {}))
-        for errors, (name, level) in zip(found, corruptions, strict=True):
-            cue, observed = corrupt(name, x, level, stream(seed, RECALL, i, device=str(test.device)))
-            read = successive_reads(model, state, cue, observed, reads)
-            errors.append(torch.stack([_error(images, x) for images in (cue, *read)]).cpu())
+        made = [
+            corrupt(name, x, level, stream(seed, RECALL, i, device=str(test.device))) for name, level in corruptions
+        ]
+        for cues in _together(made, x, at_once):
+            read = successive_reads(model, state, cues.images, cues.observed, reads)
+            errors = torch.stack([_errors(images, x) for images in (cues.images, *read)], dim=1).cpu()
+            for place, values in zip(cues.places, errors, strict=True):
+                found[place].append(values)
     estimates = [[Estimate.of(values) for values in torch.cat(errors, -1)] for errors in found]
     return [RecallErrors(before, tuple(after)) for before, *after in estimates]
 
@@ -84,6 +94,29 @@ def successive_reads(model: MemoryModel, state: Any, cue: Tensor, observed: Tens
     return results
 
 
-def _error(images: Tensor, clean: Tensor) -> Tensor:
-    """Shapes: (B, T, *X) -> (B): one number per episode"""
-    return (images - clean).square().flatten(1).mean(1)
+class _Cues(NamedTuple):
+    """Cues of some corruptions, behind one another in every episode. Shapes: (B, n T, *X)"""
+
+    places: Sequence[int]
+    images: Tensor
+    observed: Tensor | None
+
+
+def _together(made: Iterable[tuple[Tensor, Tensor | None]], clean: Tensor, at_once: int) -> Iterator[_Cues]:
+    """Those with pixels that are not observed apart from the others, a few corruptions at a time."""
+    by_kind: dict[bool, list[tuple[int, Tensor, Tensor | None]]] = {}
+    for place, (cue, observed) in enumerate(made):
+        by_kind.setdefault(observed is None, []).append((place, cue, observed))
+    number = max(1, at_once // (clean.shape[0] * clean.shape[1]))
+    for kind in by_kind.values():
+        for start in range(0, len(kind), number):
+            some = kind[start : start + number]
+            masks = [mask.expand_as(clean) for _, _, mask in some if mask is not None]
+            images = torch.cat([cue for _, cue, _ in some], dim=1)
+            yield _Cues([place for place, _, _ in some], images, torch.cat(masks, dim=1) if masks else None)
+
+
+def _errors(images: Tensor, clean: Tensor) -> Tensor:
+    """One number for each corruption and episode. Shapes: (B, n T, *X), (B, T, *X) -> (n, B)"""
+    each = images.unflatten(1, (-1, clean.shape[1])) - clean.unsqueeze(1)
+    return each.square().flatten(2).mean(2).mT

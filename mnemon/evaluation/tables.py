@@ -14,6 +14,7 @@ from mnemon.evaluation.context_tables import contexts_section, factors_section
 from mnemon.evaluation.memory_tables import conditional_section, denoising_section, is_length, lengths_section
 from mnemon.evaluation.page_section import Section, grouped, number
 from mnemon.evaluation.questions import EXPERIMENT
+from mnemon.evaluation.which_memory import overview
 
 REMARKS = "remarks.json"
 HEAD = """# Results
@@ -44,10 +45,10 @@ def read_remarks(folder: Path) -> dict[str, str]:
 def results_page(records: Sequence[dict[str, Any]], remarks: Mapping[str, str] = MappingProxyType({})) -> str:
     """The whole page as Markdown."""
     deep = of_experiments(records)
-    if not deep:
-        return HEAD
-    bounds, *others = (section.markdown() for section in experiment_sections(deep))
-    parts = [HEAD, bounds, remarks_section(deep, remarks), *others, commands_section(deep)]
+    parts = [HEAD, overview(records)]
+    if deep:
+        bounds, *others = (section.markdown() for section in experiment_sections(deep))
+        parts += [bounds, remarks_section(deep, remarks), *others, commands_section(deep)]
     return "\n".join(part for part in parts if part)
 
 

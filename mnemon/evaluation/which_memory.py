@@ -6,9 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mnemon.evaluation.jobs import advise
-from mnemon.evaluation.leaderboard import Column, columns, data_sets, own_choice, score_text, settings_text, standing
+from mnemon.evaluation.leaderboard import (
+    Column,
+    columns,
+    data_sets,
+    memory_text,
+    own_choice,
+    score_text,
+    standing,
+    where_text,
+)
 from mnemon.evaluation.page_section import Section
-from mnemon.evaluation.questions import GROUPS
+from mnemon.evaluation.questions import GROUPS, QUICK, benchmark_records, is_quick
 
 HEAD = """# Which memory for which job
 
@@ -22,6 +31,17 @@ other is among the best on more data sets.
 NOT_RUN = """The benchmark has not been run yet, so this page has no advice to give. `mnemon bench memory` runs it, and
 `mnemon results` then makes this page again. What is measured so far is in [results.md](results.md).
 """
+OVERVIEW = """## All memories, one protocol
+
+A number for each of the main questions; all of them, and what they say about which memory to use, are in
+[which_memory.md](which_memory.md), the protocol in [benchmark.md](benchmark.md), and `mnemon results --html` makes a
+report with curves and samples. **best**: alone; *(best)*: its interval overlaps with that of the best.
+"""
+SHORT = (
+    "joint", "conditional", "same_class", "recall", "capacity_recall", "novelty_same_class", "fewshot",
+    "sample_fidelity", "state_bytes", "train_step",
+)  # fmt: skip
+"""The questions of an overview."""
 MARKS = {"best": " **best**", "tied": " *(best)*", "behind": "", "none": ""}
 
 
@@ -31,7 +51,8 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
     if not sets:
         return "\n".join([HEAD, NOT_RUN])
     tables = {data: columns(records, data) for data in sets}
-    parts = [HEAD, RULE]
+    quick = any(map(is_quick, benchmark_records(records)))
+    parts = [HEAD, *([f"**{QUICK}**\n"] if quick else []), RULE]
     for advice in advise(list(tables.values()), holds_nothing):
         parts += [
             f"## {advice.job.wish}\n",
@@ -40,9 +61,9 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
         ]
     parts.append("## The tables\n")
     parts.append(
-        "**best**: alone; *(best)*: its interval overlaps with that of the best. ± half of a 95% interval. n/a: not "
-        "applicable, or not measured, for the reason of that number below the table. Floats: of the memory; +: it "
-        "grows with the episode.\n"
+        "**best**: alone; *(best)*: its interval overlaps with that of the best. ± half of a 95% interval; without "
+        "±: counted, or the same in every episode. n/a: not applicable, or not measured, for the reason "
+        "of that number below the table. Floats: of the memory; +: it grows with the episode.\n"
     )
     for data, table in tables.items():
         for group in GROUPS:
@@ -52,14 +73,25 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
     return "\n".join(parts)
 
 
-def _board(title: str, table: Sequence[Column]) -> str:
+def overview(records: Sequence[Mapping[str, Any]]) -> str:
+    """A leaderboard for each data set, of the main questions at their headlines; empty before the benchmark was run."""
+    parts: list[str] = []
+    for data in data_sets(records):
+        first: dict[str, Column] = {}
+        for column in columns(records, data):
+            first.setdefault(column.question.name, column)
+        parts.append(_board(data, [first[name] for name in SHORT if name in first], explained=not parts))
+    quick = any(map(is_quick, benchmark_records(records)))
+    return "\n".join([OVERVIEW, *([f"**{QUICK}**\n"] if quick else []), *parts]) if parts else ""
+
+
+def _board(title: str, table: Sequence[Column], explained: bool = True) -> str:
+    """A table, with what its columns ask above it and the reasons of empty cells below."""
     models = list(table[0].scores)
     reasons: dict[str, int] = {}
     rows = []
     for model in models:
-        record = table[0].scores[model].record
-        floats = None if record is None else record["memory_floats"]
-        row = [f"`{model}`", "" if floats is None else f"{floats:,}{'+' * (model in table[0].growing)}"]
+        row = [f"`{model}`", memory_text(table, model)]
         for column in table:
             score = column.scores[model]
             if score.value is None:
@@ -69,13 +101,13 @@ def _board(title: str, table: Sequence[Column]) -> str:
                 told = score_text(score, column.question) + (f" {own}" if own else "")
                 row.append(told + MARKS[standing(column, model)])
         rows.append(row)
-    note = "\n".join(f"- {column.question.title}: {_asked(column)}" for column in table)
+    note = "\n".join(f"- {column.question.title}: {_asked(column)}" for column in table) if explained else ""
     section = Section(title, note, ["model", "floats", *(column.question.title for column in table)], rows).markdown(3)
     return "\n".join([section, *(f"({number}) {reason}  " for reason, number in reasons.items()), ""])
 
 
 def _asked(column: Column) -> str:
     """The question as it was put, and which way is better."""
-    question, told = column.question, settings_text(column.settings)
+    question, told = column.question, where_text(column)
     way = "higher" if question.higher_is_better else "lower"
     return f"{question.asks} {told + '; ' if told else ''}{question.unit}, {way} is better."

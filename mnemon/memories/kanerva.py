@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_positive
-from mnemon.core.linalg import as_scalar, safe_cholesky, spd_inverse
+from mnemon.core.linalg import as_scalar, inverse_after_rank_two, safe_cholesky, spd_inverse
 from mnemon.core.state import Record, State, rank
 from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories import linear_gaussian as lg
@@ -105,9 +105,12 @@ class KanervaMemory(OneClusterMemory):
 
     def _regress(self, R: Tensor, codes: Tensor) -> Tensor:
         """w = (R R' + s2 I)^-1 R z. Shapes: codes (*B, T, C) -> (*B, T, K)"""
+        return codes @ R.mT @ self._gram_inverse(R)
+
+    def _gram_inverse(self, R: Tensor) -> Tensor:
+        """(R R' + s2 I)^-1. Shapes: (*B, K, C) -> (*B, K, K)"""
         eye = torch.eye(R.shape[-2], dtype=R.dtype, device=R.device)
-        inverse, _ = spd_inverse(R @ R.mT + self.noise_var * eye)
-        return codes @ R.mT @ inverse
+        return spd_inverse(R @ R.mT + self.noise_var * eye)[0]
 
     def _regress_memory(self, w: Tensor, frames: Frames, prior: lg.NaturalPrior) -> lg.Slots:
         counted = frames.count(w)
@@ -183,9 +186,11 @@ class KanervaSweeps:
         return KanervaCarry(slots.R, slots.U, w)
 
     def _online(self, carry: KanervaCarry) -> KanervaCarry:
-        """sigma = w'Uw + s2; c = U w / sigma; R += c (z - R'w)'; U -= c (U w)'. A count n divides s2 by n.
+        """sigma = w'Uw + s2; c = U w / sigma; R += c e', e = z - R'w; U -= c (U w)'. A count n divides s2 by n.
 
-        Items are addressed in a memory that begins at the start, and written into one that begins at the prior.
+        Items are addressed in a memory that begins at the start, and written into one that begins at the prior. A
+        write adds c a' + a c', a = (R + R_new) e / 2, to R R', so that the inverse in the addresses is updated and
+        not made anew: a factorisation for each item takes most of the time of a write on a GPU.
         """
         s2, given = self.memory.noise_var, self.frames.mean.dtype
         leading = self.frames.batch_shape
@@ -193,16 +198,19 @@ class KanervaSweeps:
         exact = given if self.frames.mean.device.type == "mps" else torch.float64
         codes = self.frames.mean.to(exact)
         C = codes.shape[-1]
+        twice = torch.cat((codes, codes), dim=-1)
         R = torch.cat([part.to(exact).expand(*leading, -1, -1) for part in (carry.R, self.prior.R)], dim=-1)
         U = self.prior.U.to(exact).expand(*leading, -1, -1)
+        inverse = self.memory._gram_inverse(R[..., :C])
         addresses = []
         for t in range(self.frames.num_items):  # each write changes the next address: no way around the loop
-            z = codes[..., t : t + 1, :]
-            w = self.memory._regress(R[..., :C], z).mT
+            w = inverse @ (R[..., :C] @ codes[..., t, :, None])
             Uw = U @ w
-            n = 1.0 if self.frames.counts is None else self.frames.counts[..., t, None, None].to(exact)
-            c = n * Uw / (n * (w.mT @ Uw) + s2)
-            R = R + c * (torch.cat((z, z), dim=-1) - w.mT @ R)
+            counted = Uw if self.frames.counts is None else self.frames.counts[..., t, None, None].to(exact) * Uw
+            c = counted / (w.mT @ counted + s2)
+            error = twice[..., t : t + 1, :] - w.mT @ R
+            before, R = R, R + c * error
+            inverse = inverse_after_rank_two(inverse, c, (before + R)[..., :C] @ error[..., :C].mT / 2)
             U = U - c * Uw.mT
             addresses.append(w.mT)
         return KanervaCarry(R[..., C:].to(given), U.to(given), torch.cat(addresses, dim=-2).to(given))

@@ -1,5 +1,6 @@
 """Deep generative memories: an encoder, a memory and a decoder."""
 
+from mnemon.memories.regulariser import StochasticRegulariser
 from mnemon.models.addressing import AddressingModel
 from mnemon.models.context_aware import ContextAwareLearner, ContextsState
 from mnemon.models.energy import EnergyModel
@@ -9,7 +10,7 @@ from mnemon.models.kanerva_blocks import KanervaBlocks
 from mnemon.models.kanerva_machine import KanervaMachine
 from mnemon.models.kanerva_pp import KanervaPlusPlus
 from mnemon.models.matching import MatchingModel
-from mnemon.models.memory_vae import MemoryVAE, StochasticRegulariser
+from mnemon.models.memory_vae import MemoryVAE
 from mnemon.models.pseudo_inverse_model import PseudoInverseModel
 from mnemon.models.reading import iterate, nearest
 from mnemon.models.soft_attention import SoftAttentionModel

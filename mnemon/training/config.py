@@ -13,7 +13,6 @@ from typing import Any
 from mnemon.training.parsing import assign_setting, build_settings, read_value
 from mnemon.training.parsing import nearest as nearest
 from mnemon.training.sections import DataConfig, ModelConfig, ObjectiveConfig, StageConfig, TrainingConfig
-from mnemon.training.sections import RegulariserConfig as RegulariserConfig
 from mnemon.training.sections import Weighting as Weighting
 
 

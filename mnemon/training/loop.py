@@ -18,7 +18,7 @@ from rich.console import Console
 from torch import Tensor
 
 from mnemon.core.protocol import MemoryModel
-from mnemon.core.random import seed_of, stream
+from mnemon.core.random import seed_of
 from mnemon.data.episodes import EpisodeBatches
 from mnemon.training import checkpoint
 from mnemon.training.config import Config, StageConfig
@@ -26,6 +26,7 @@ from mnemon.training.data import TrainingData
 from mnemon.training.metrics import Bar, Metrics
 from mnemon.training.objective import names_of
 from mnemon.training.optimizers import make_optimizer
+from mnemon.training.passes import Passes
 from mnemon.training.progress import (
     Progress,
     Summary,
@@ -34,7 +35,7 @@ from mnemon.training.progress import (
     check_finite_weights,
     check_time,
 )
-from mnemon.training.schedules import FULL_BOUND, BoundWeights, bound_weights, learning_rate
+from mnemon.training.schedules import bound_weights, learning_rate
 from mnemon.training.setup import (
     Fabric,
     TrainingStep,
@@ -43,8 +44,7 @@ from mnemon.training.setup import (
     set_stage_regulariser,
 )
 from mnemon.training.statistics import NUM_BATCHES, averaging, batch_norms
-from mnemon.training.step_graph import Inputs, StepGraphs
-from mnemon.training.streams import EpisodeShard
+from mnemon.training.step_graph import StepGraphs
 
 TRAIN, VALIDATE, STATISTICS = 1, 2, 4
 """Which random stream a draw belongs to."""
@@ -107,6 +107,7 @@ class Trainer:
         if fabric.device.type == "cuda" and half and config.training.channels_innermost:
             self.model.to(memory_format=torch.channels_last)
         self.step_module = fabric.setup_module(TrainingStep(self.model, config, data))
+        self.passes = Passes(self.step_module, fabric, config.training.seed)
         self._begin_optimiser()
 
     # -- the run -----------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ class Trainer:
         progress, stage = self.progress, self._stage
         set_stage_regulariser(self.model, self.config, stage)
         # a stage has its own objective
-        self.graphs = StepGraphs(self.step_module, self._replayed, self.fabric.backward)
+        self.graphs = StepGraphs(self.step_module, self.passes.of_numbers(stage), self.fabric.backward)
         while progress.epoch < progress.stage_epochs:
             if stage.patience and progress.epochs_without_gain >= stage.patience:
                 self.bar.say(f"stage {progress.stage + 1}: no gain for {stage.patience} epochs, stopping it")
@@ -224,12 +225,12 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self._stage, epochs / progress.stage_epochs)
         weights = bound_weights(self._stage, epochs)
-        duplicate = self.config.data.duplicate
+        part = self.passes.deal(batches, batch, self.images, self.config.data.duplicate)
         if self.replays_steps and weights.temperature is None:
             seed = seed_of(training.seed, TRAIN, progress.step)
-            values = self.graphs.run(self._inputs(batches, batch, duplicate)[0], seed, weights.numbers)
+            values = self.graphs.run(part.inputs, seed, weights.numbers)
         else:
-            loss, values = self._forward(batches, batch, (TRAIN, progress.step), duplicate, weights)
+            loss, values = self.passes.run(part, (TRAIN, progress.step), weights)
             self.optimizer.zero_grad(set_to_none=True)
             self.fabric.backward(loss)
         if training.clip_norm is not None:
@@ -238,50 +239,6 @@ class Trainer:
             )
         self.optimizer.step()
         return values
-
-    def _forward(
-        self,
-        batches: EpisodeBatches,
-        batch: int,
-        purpose: tuple[int, int],
-        duplicate: int,
-        weights: BoundWeights = FULL_BOUND,
-    ) -> tuple[Tensor, Tensor]:
-        """Loss and values of this process's part of a batch, with random numbers that belong to its episodes."""
-        inputs, rank, world = self._inputs(batches, batch, duplicate)
-        generator = stream(self.config.training.seed, *purpose, device=self.fabric.device)
-        if world == 1:
-            return self._pass(inputs, generator, weights)
-        with EpisodeShard(generator, len(inputs[0]), rank, world):
-            return self._pass(inputs, generator, weights)
-
-    def _pass(self, inputs: Inputs, generator: torch.Generator, weights: BoundWeights) -> tuple[Tensor, Tensor]:
-        images, mask, *roles = inputs
-        result: tuple[Tensor, Tensor] = self.step_module(images, mask, generator, weights, *roles)
-        return result
-
-    def _replayed(self, inputs: Inputs, generator: torch.Generator, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """`_pass` with weights that can change from one replay to the next."""
-        reconstruction, latent, choice, code = numbers.unbind()
-        weights = BoundWeights(reconstruction, latent, choice, code, None, self._stage.estimator, self._stage.codes)
-        return self._pass(inputs, generator, weights)
-
-    def _inputs(self, batches: EpisodeBatches, batch: int, duplicate: int) -> tuple[Inputs, int, int]:
-        """Images, mask, written and scored places of this process's part of a batch; which part of how many."""
-        index, mask = batches[batch]
-        roles = batches.roles(batch)
-        if duplicate > 1:
-            index, mask = index.repeat(duplicate, 1), None if mask is None else mask.repeat(duplicate, 1)
-            roles = roles.map(lambda places: places.repeat(duplicate, 1))
-        device, world, rank = self.fabric.device, self.fabric.world_size, self.fabric.global_rank
-        if len(index) % world:  # a validation batch that cannot be dealt out: every process takes all of it
-            world, rank = 1, 0
-        episodes = len(index) // world
-        mine = slice(rank * episodes, (rank + 1) * episodes)
-        images = self.images[index[mine].to(self.images.device)].to(device)
-        mask = None if mask is None else mask[mine].to(device)
-        roles = roles.map(lambda places: places[mine].to(device))
-        return (images, mask, roles.written, roles.scored, roles.constant), rank, world
 
     def _flush(self) -> dict[str, float]:
         """Bring a window of step values over at once (one wait for the GPU), check and add them up."""
@@ -320,18 +277,16 @@ class Trainer:
         self.step_module.train()
         with averaging(layers):
             for i in range(min(NUM_BATCHES, len(batches))):
-                self._forward(batches, i, (STATISTICS, i), 1)
+                self.passes.run(self.passes.deal(batches, i, self.images), (STATISTICS, i))
 
     @torch.no_grad()
     def _validate(self) -> dict[str, float]:
         self._refresh_statistics()
         self.step_module.eval()
         batches = self.data.validation(self.config.training.validation_batches)
-        images, self.images = self.images, self.data.place_validation(self.fabric.device)
-        try:
-            values = [self._forward(batches, i, (VALIDATE, i), 1)[1] for i in range(len(batches))]
-        finally:
-            self.images = images
+        images = self.data.place_validation(self.fabric.device)
+        parts = (self.passes.deal(batches, i, images) for i in range(len(batches)))
+        values = [self.passes.run(part, (VALIDATE, i))[1] for i, part in enumerate(parts)]
         mean = self.fabric.all_reduce(torch.stack(values).double().mean(0), reduce_op="mean").cpu()
         check_finite_values(mean[None], self.names, self.progress.step, self.folder, "validation ")
         return dict(zip(self.names, mean.tolist(), strict=True))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from mnemon.memories.regulariser import StochasticRegulariser
 from mnemon.memories.slots import Similarity
 from mnemon.nets.codec import Architecture
 from mnemon.nets.sets import PoolingKind
@@ -64,19 +65,6 @@ class DataConfig:
     """Batches of an epoch, cut from as many passes over the images as it takes; one pass when absent."""
     on_device: bool = True
     """Hold the images on the GPU when they take less than half of its free memory."""
-
-
-@dataclass(frozen=True)
-class RegulariserConfig:
-    """The stochastic regulariser t = gamma - epsilon + delta Beta(alpha, beta) (VBM, 3.2.3)."""
-
-    gamma: float = 0.5
-    epsilon: float = 0.1
-    delta: float = 0.2
-    alpha: float = 8.0
-    beta: float = 8.0
-    always: bool = False
-    """Also when evaluating, with t at its mean."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +152,7 @@ class ModelConfig:
     gradient."""
     vary_items: bool = False
     """In training, explain each target from a random part of the written items."""
-    regulariser: RegulariserConfig | None = None
+    regulariser: StochasticRegulariser | None = None
     options: dict[str, Any] = field(default_factory=dict)
     """Settings of a model that brings its own: see docs/extending.md."""
 
@@ -240,7 +228,7 @@ class StageConfig:
     temperature_from: float | None = None
     temperature_to: float = 0.5
     """The temperature of relaxed choices goes from the one to the other in the course of the stage."""
-    regulariser: RegulariserConfig | None = None
+    regulariser: StochasticRegulariser | None = None
 
 
 @dataclass(frozen=True)

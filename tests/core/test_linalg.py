@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mnemon.core.linalg import safe_cholesky, spd_inverse
+from mnemon.core.linalg import inverse_after_rank_two, safe_cholesky, spd_inverse
 
 
 def spd(*batch, K=4, seed=0):
@@ -14,6 +14,17 @@ def test_inverse_and_log_determinant():
     inverse, log_det = spd_inverse(matrix)
     torch.testing.assert_close(inverse, torch.linalg.inv(matrix))
     torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
+
+
+def test_an_inverse_follows_its_matrix_through_a_change_of_rank_two():
+    """Of R R' + I as R becomes R + c e', which is how an online write moves it; nothing moves where c is 0."""
+    generator = torch.Generator().manual_seed(1)
+    R, c, e = (torch.randn(2, 5, *size, dtype=torch.float64, generator=generator) for size in ((4, 6), (4, 1), (1, 6)))
+    c[0, 0] = 0
+    eye = torch.eye(4, dtype=torch.float64)
+    moved = R + c * e
+    found = inverse_after_rank_two(torch.linalg.inv(R @ R.mT + eye), c, (R + moved) @ e.mT / 2)
+    torch.testing.assert_close(found, torch.linalg.inv(moved @ moved.mT + eye), atol=1e-10, rtol=1e-10)
 
 
 def test_inverse_gradients_to_second_order():

@@ -6,9 +6,19 @@ import pytest
 
 from mnemon.evaluation.curves import figures
 from mnemon.evaluation.jobs import JOBS, advise
-from mnemon.evaluation.leaderboard import columns, data_sets, number_text, settings_text, standing
+from mnemon.evaluation.leaderboard import (
+    columns,
+    data_sets,
+    memory_text,
+    number_text,
+    own_choice,
+    settings_text,
+    standing,
+    where_text,
+)
 from mnemon.evaluation.questions import BY_NAME, QUESTIONS, write_note
-from mnemon.evaluation.which_memory import which_memory_page
+from mnemon.evaluation.tables import results_page
+from mnemon.evaluation.which_memory import SHORT, which_memory_page
 from tests.evaluation.made_up import MODELS, made_up, unanswered, whole
 
 
@@ -89,9 +99,55 @@ def test_every_cell_is_filled_or_explained():
             assert cell.value is not None or "ebmm" in cell.why_not or "vae" in cell.why_not
 
 
+def test_what_was_measured_comes_before_what_does_not_apply():
+    """An episode of one frame is too short for some models, which are measured at all other lengths."""
+    short = {**unanswered("capacity_bound", "a", "digits", "too short"), "episode_length": 1}
+    records = [short, made_up("capacity_bound", "a", "digits", -80.0, length=256)]
+    assert column(records, "capacity_bound").scores["a"].value == -80.0
+    assert column([short, *joint(-90.0)], "capacity_bound").scores["a"].why_not == "too short"
+
+
+def test_of_several_sizes_the_one_nearest_to_half_of_the_usual():
+    usual = {"slots": 1000, "items": 64}
+    records = [made_up("recall", model, "digits", 0.1, floats=floats) for model, floats in usual.items()]
+    for model, floats, size in (
+        ("slots", 250, "8 slots"), ("slots", 600, "16 slots"), ("slots", 1000, "32 slots"),
+        ("items", 16, "16 items"), ("items", 33, "33 items"),
+    ):  # fmt: skip
+        note = write_note("resized_bound", size=size)
+        records.append(made_up("resized_bound", model, "digits", float(floats), floats=floats, note=note))
+    found = column(records, "resized_bound")
+    assert {model: own_choice(score) for model, score in found.scores.items()} == {
+        "slots": "16 slots", "items": "33 items",
+    }  # fmt: skip
+    assert where_text(found) == "with about half of its memory"
+
+
+def test_numbers_that_mean_nothing_was_to_lose_are_not_ranked():
+    note = write_note("distractors", classes=8, examples=4)
+    values = {"unused": -2.1, "lossy": 3.0, "near": -0.05}
+    records = [made_up("distractors", name, "digits", value, note=note) for name, value in values.items()]
+    found = column(records, "distractors")
+    assert [score.model for score in found.ranked] == ["near", "lossy"]
+    assert standing(found, "unused") == "behind"
+
+
+def test_the_size_of_a_memory_stands_where_some_column_tells_it():
+    records = [
+        {**unanswered("joint", "a", "digits", "none"), "memory_floats": None},
+        made_up("conditional", "a", "digits", -1.0, floats=3072),
+        *joint(-90.0),
+    ]
+    assert memory_text(columns(records, "digits"), "a") == "3,072"
+
+
 def test_settings_and_numbers_for_people():
     assert settings_text((("corruption", "salt_and_pepper"), ("level", "0.1"), ("reads", "1"))) == (
         "salt and pepper 0.1, 1 read"
+    )
+    assert settings_text((("corruption", "half"), ("level", "1"))) == "right half erased"
+    assert settings_text((("corruption", "block"), ("level", "8"), ("reads", "3"))) == (
+        "block of 8 pixels erased, 3 reads"
     )
     assert settings_text((("ways", "5"), ("shots", "5"))) == "5 classes, 5 examples of each"
     assert number_text(-90.04, "nats/frame", interval=0.46) == "-90.0 ± 0.5"
@@ -167,6 +223,16 @@ def test_the_page_in_markdown():
     tables = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(tables) == len(MODELS) * 6 * 2
     assert "has not been run yet" in which_memory_page([], nobody)
+
+
+def test_the_overview_has_a_leaderboard_for_each_data_set():
+    page = results_page(whole())
+    assert "## All memories, one protocol" in page
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(MODELS) * 2
+    assert all(len(row.split(" | ")) == 2 + len(SHORT) for row in rows)
+    assert set(SHORT) <= set(BY_NAME)
+    assert "All memories" not in results_page([])
 
 
 # -- curves ----------------------------------------------------------------------------------------

@@ -251,6 +251,18 @@ def test_kanerva_online_counts_its_items_once_wherever_addressing_starts(start):
     torch.testing.assert_close(online.state.U, exact.U, atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("given", [torch.float64, torch.float32])
+def test_kanerva_online_addresses_items_in_what_those_before_left(given):
+    """The inverse that addresses need is updated from item to item: after 300 it is still that of the memory."""
+    generator = torch.Generator().manual_seed(0)
+    memory = KanervaMemory(6, 4, 0.1, 0.7, torch.randn(4, 6, dtype=given, generator=generator))
+    codes = 3 * torch.randn(2, 300, 6, dtype=given, generator=generator)
+    before = memory.write(codes[:, :-1])
+    last = memory.write(codes).address.w[:, -1:]
+    tolerance = 1e-10 if given == torch.float64 else 1e-4
+    torch.testing.assert_close(last, memory.address(before.state, codes[:, -1:]).w, atol=tolerance, rtol=tolerance)
+
+
 def test_kanerva_address_is_ridge_regression():
     memory = KanervaMemory(5, 3, 0.4)
     state = random_state(memory, seed=2)

@@ -13,6 +13,7 @@ from mnemon.nets.codec import Codec
 from mnemon.nets.resnet_tsm import tsm_codec
 from mnemon.registry import build_model
 from mnemon.training.config import ModelConfig
+from tests.models.separation import check_cues_are_alone
 from tests.models.test_kanerva_pp import SHAPE, images, seeded
 from tests.models.toys import learned
 
@@ -139,13 +140,7 @@ def test_the_order_of_writing_does_not_matter():
 
 def test_a_cue_does_not_depend_on_the_others():
     made, x = model(log_std=0.0), images(5)
-    state = made.write(x)
-    cues = images(6, seed=2)
-    torch.testing.assert_close(made.read(state, cues, steps=3)[2:4], made.read(state, cues[2:4], steps=3))
-    with torch.no_grad():
-        whole, part = (made.log_weights(state, some, num_samples=300, generator=seeded()) for some in (cues, cues[:1]))
-    error = (whole[:, 0].var(0) / 150).sqrt()
-    assert (whole[:, 0].mean() - part[:, 0].mean()).abs() < 4 * error
+    check_cues_are_alone(made, made.write(x), images(6, seed=2), num_samples=300, generator=seeded)
 
 
 def test_one_memory_for_many_cues():

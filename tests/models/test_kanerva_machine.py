@@ -8,6 +8,7 @@ from mnemon import GaussianMemory, KanervaMemory
 from mnemon.models import KanervaMachine
 from mnemon.nets.codec import Codec
 from mnemon.nets.resnet_tsm import tsm_codec
+from tests.models.separation import check_unwritten_frames_stay_out
 from tests.models.toys import PIXEL_VAR, seeded, vector_codec, vectors
 
 C, K, S2 = 4, 3, 0.7
@@ -142,12 +143,7 @@ def test_frames_encoded_together_are_written_together_and_cued_alone():
 
 def test_what_is_not_written_does_not_reach_the_memory():
     """Not through the shift either."""
-    model, x = shifted(), pictures(6)
-    write_mask = torch.tensor([True, True, False, True, False, False])
-    other = torch.where(write_mask[:, None, None, None], x, pictures(6, seed=5))
-    left, right = (model.terms_and_state(some, write_mask=write_mask)[1] for some in (x, other))
-    assert torch.equal(left.R, right.R)
-    torch.testing.assert_close(left.R, model.write(x[write_mask]).R)
+    check_unwritten_frames_stay_out(shifted(), pictures(6), pictures(6, seed=5), of=lambda state: state.R)
 
 
 def test_bad_input():

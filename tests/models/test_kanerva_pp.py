@@ -13,6 +13,7 @@ from mnemon.nets.codec import Codec
 from mnemon.nets.resnet_tsm import tsm_codec
 from mnemon.registry import build_model
 from mnemon.training.config import ModelConfig
+from tests.models.separation import check_cues_are_alone, check_unwritten_frames_stay_out
 from tests.models.toys import learned
 
 SHAPE = (1, 12, 10)
@@ -86,12 +87,7 @@ def test_terms_and_weights_agree_on_episodes_of_one():
 
 def test_a_cue_does_not_depend_on_the_others():
     made, x = model(), images(5)
-    state = made.write(x)
-    torch.testing.assert_close(made.read(state, x, steps=3)[2:4], made.read(state, x[2:4], steps=3))
-    with torch.no_grad():
-        whole, part = (made.log_weights(state, some, num_samples=800, generator=seeded()) for some in (x, x[:1]))
-    error = (whole[:, 0].var(0) / 400).sqrt()
-    assert (whole[:, 0].mean() - part[:, 0].mean()).abs() < 4 * error
+    check_cues_are_alone(made, made.write(x), x, num_samples=800, generator=seeded)
 
 
 def test_order_and_neighbours_move_the_memory_a_little():
@@ -119,12 +115,7 @@ def test_weights_count_in_the_mean():
 
 def test_what_is_not_written_does_not_reach_the_memory():
     """Not through the shift either: held-out frames are scored against a memory that never saw them."""
-    made, x = model(), images(6)
-    write_mask = torch.tensor([True, True, False, True, False, False])
-    other = torch.where(write_mask[:, None, None, None], x, images(6, seed=5))
-    left, right = (made.terms_and_state(some, write_mask=write_mask)[1] for some in (x, other))
-    assert torch.equal(left.memory, right.memory)
-    torch.testing.assert_close(left.memory, made.write(x[write_mask]).memory)
+    check_unwritten_frames_stay_out(model(), images(6), images(6, seed=5), of=lambda state: state.memory)
 
 
 def test_reading_goes_through_the_memory():

@@ -17,7 +17,7 @@ from mnemon.training.config import nearest
 from mnemon.training.progress import OutOfTime
 
 Say = Callable[[str], None]
-QUIET = 0.15
+QUIET = 0.1
 """The last part of the time is for what is measured while nothing else runs."""
 
 

@@ -162,7 +162,7 @@ def _recall_errors(
     write = {} if written is None else {"mask": written.expand(batch, -1)}
     found = errors_of_corruptions(
         subject.model, test, damage, episode_length=length, batch_size=batch, num_batches=-(-episodes // batch),
-        reads=reads, write=write,
+        reads=reads, write=write, at_once=most_frames(subject.model),
     )  # fmt: skip
     return [errors.reads for errors in found]
 

@@ -125,6 +125,8 @@ class Subject:
         """Floats of the memory of one episode."""
         if isinstance(self.model, HopfieldModel | EnergyModel):  # whatever is written
             return self.model.memory_floats(self.model.prior_state((1,)))
+        if length is not None and length > self.length and not stores_items(self.model):  # it is full already
+            return self.own_floats
         x = torch.zeros(length or self.length, *self.model.image_shape, device=self.device)
         with torch.no_grad():
             return count_floats(self.model, self.model.write(x[None], **write))
