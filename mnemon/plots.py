@@ -116,7 +116,8 @@ def save_grid(images: Tensor, path: Path, *, scale: int = 2, gap: int = 2) -> No
 def save_rows(rows: Mapping[str, Tensor], path: Path) -> None:
     """Named rows of images as a figure. Shapes: (n, C, H, W) each"""
     count = max(len(images) for images in rows.values())
-    figure = Figure(figsize=(1.6 + 0.62 * count, 0.75 * len(rows) + 0.2), layout="constrained")
+    names = 0.7 + 0.075 * max(map(len, rows))
+    figure = Figure(figsize=(names + 0.62 * count, 0.75 * len(rows) + 0.2), layout="constrained")
     image_rows(figure.subplots(), [(name, _pixels(images) / 255) for name, images in rows.items()])
     save(figure, path)
 

@@ -4,9 +4,9 @@ The memory is one matrix M from keys to codes. With units s = 2 x - 1,
 
     k = tanh(f(s)) / sqrt(K),    r = tanh(B M k + g(M k)),    E(s) = a |s - r|^2 / 2 + sum w silu(C(s, r))
 
-A write descends |s - r|^2 in M, which is the delta rule: M k_i goes to the code whose decoding is pattern i. A read moves
-the image to its own recall. The last term is a net of two convolutions that sees image and recall side by side, and
-learns what strokes and edges look like, which a memory need not hold. Few layers without norms make few kernels: a
+A write descends |s - r|^2 in M, which is the delta rule: M k_i goes to the code whose decoding is pattern i. A read
+moves the image to its own recall. The last term is a net of two convolutions that sees image and recall side by side,
+and learns what strokes and edges look like, which a memory need not hold. Few layers without norms make few kernels: a
 training step of this energy is several times cheaper than that of the paper's residual nets. docs/energy.md.
 """
 
@@ -31,8 +31,8 @@ class ReconstructionEnergy(EnergyNet):
 
     dynamic_size  numbers of a code V
     key_size      numbers of a key K: at least the patterns of an episode, or they cannot be told apart linearly
-    hidden        units of f and g
-    channels      of the convolutions C
+    hidden        units of g
+    channels      of the convolutions C, and of the two in f
 
     Before training B are the V lowest frequencies of an image and g, w and M are 0, so that writing stores a blurred
     image at once, and reading finds it; training sharpens what is there.
@@ -56,11 +56,20 @@ class ReconstructionEnergy(EnergyNet):
             check_size(name, value)
         if dynamic_size > pixels:
             raise ValueError(f"dynamic_size: expected at most the {pixels} numbers of an image, got {dynamic_size}")
-        self.key = nn.Sequential(nn.Linear(pixels, hidden), nn.SiLU(), nn.Linear(hidden, key_size))
+        places = _quarter(image_shape[1]) * _quarter(image_shape[2])
+        self.key = nn.Sequential(
+            nn.Conv2d(image_shape[0], channels, 5, stride=2, padding=2),
+            nn.SiLU(),
+            nn.Conv2d(channels, channels, 3, stride=2, padding=1),
+            nn.SiLU(),
+            nn.Flatten(),
+            nn.Linear(channels * places, key_size),
+        )
         self.key_scale = key_size**-0.5
         self.memory = nn.Linear(key_size, dynamic_size, bias=False)
         self.linear = nn.Linear(dynamic_size, pixels, bias=False)
-        self.decoder = nn.Sequential(nn.Linear(dynamic_size, hidden), nn.SiLU(), nn.Linear(hidden, pixels))
+        last = nn.Linear(hidden, pixels)
+        self.decoder = nn.Sequential(nn.Linear(dynamic_size, hidden), nn.SiLU(), last)
         self.local = nn.Sequential(
             nn.Conv2d(2 * image_shape[0], channels, 5, stride=2, padding=2),
             nn.SiLU(),
@@ -71,17 +80,16 @@ class ReconstructionEnergy(EnergyNet):
         self.scale = nn.Parameter(torch.ones(()))
         he_normal(*(layer for layer in self.modules() if isinstance(layer, nn.Linear | nn.Conv2d)))
         with torch.no_grad():
-            nn.init.zeros_(self.memory.weight)
-            nn.init.zeros_(self.decoder[2].weight)
+            self.memory.weight.zero_()
+            last.weight.zero_()
             self.linear.weight.copy_(low_frequencies(image_shape, dynamic_size).mT)
 
     def forward(self, x: Tensor) -> Tensor:
         units = 2 * x - 1
-        flat = units.flatten(1)
-        code = self.memory(torch.tanh(self.key(flat)) * self.key_scale)
+        code = self.memory(torch.tanh(self.key(units)) * self.key_scale)
         recall = torch.tanh(self.linear(code) + self.decoder(code))
         local = self.local(torch.cat((units, recall.view_as(units)), 1)).sum((2, 3)) @ self.local_weight
-        energies: Tensor = 0.5 * self.scale * (flat - recall).square().sum(1) + local
+        energies: Tensor = 0.5 * self.scale * (units.flatten(1) - recall).square().sum(1) + local
         return energies
 
 
@@ -101,6 +109,10 @@ def low_frequencies(image_shape: Sequence[int], number: int) -> Tensor:
     chosen = cost.flatten().argsort(stable=True)[:number]
     colour, row, column = torch.unravel_index(chosen, (channels, height, width))
     return torch.einsum("nc, nh, nw -> nchw", colours[colour], vertical[row], horizontal[column]).flatten(1)
+
+
+def _quarter(size: int) -> int:
+    return -(-size // 4)
 
 
 def _cosines(size: int) -> Tensor:

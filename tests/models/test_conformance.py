@@ -160,9 +160,7 @@ RECALL_MODELS = {
     "energy_resnet": lambda: energy(ResNetEnergy, channels=2, hidden=6, dynamic_size=3, num_hops=2),
     "energy_conv": lambda: energy(ConvEnergy, channels=2, hidden=4, dynamic_size=2, num_hops=2),
     "energy_pairwise": lambda: energy(PairwiseEnergy),
-    "energy_reconstruction": lambda: energy(
-        ReconstructionEnergy, dynamic_size=4, key_size=3, hidden=5, channels=2
-    ),
+    "energy_reconstruction": lambda: energy(ReconstructionEnergy, dynamic_size=4, key_size=3, hidden=5, channels=2),
     "hebb": lambda: HopfieldModel(SHAPE, "hebb", num_sweeps=1),
     "storkey": lambda: HopfieldModel(SHAPE, "storkey", num_sweeps=1),
     "modern_hopfield": lambda: ModernHopfieldModel(SHAPE, beta=0.1),

@@ -24,7 +24,7 @@ def test_the_energy_written_out():
             parameter.normal_(std=0.4)
     weights, x = draw(12, seed=1), draw(2, 2, 3, 5, seed=2)
     s = 2 * x - 1
-    keys = torch.tanh(net.key(s.flatten(1))) / math.sqrt(3)
+    keys = torch.tanh(net.key(s)) / math.sqrt(3)
     codes = torch.stack([weights.view(4, 3) @ key for key in keys])
     recall = torch.tanh(codes @ net.linear.weight.T + net.decoder(codes)).view(x.shape)
     maps = net.local(torch.cat((s, recall), 1))
@@ -50,7 +50,7 @@ def test_writing_stores_at_once_and_reading_finds_it():
     """Before training: the memory is a delta rule on codes of all frequencies, so what is recalled of a written image
     comes near to it, and a read from a damaged cue ends nearer to it than it began."""
     torch.manual_seed(0)
-    net = ReconstructionEnergy(SHAPE, dynamic_size=36, key_size=24, hidden=48, channels=2)
+    net = ReconstructionEnergy(SHAPE, dynamic_size=36, key_size=24, hidden=48, channels=8)
     rates = {"write_rate": (6.0, TINY, TINY), "read_rate": 0.1, "read_momentum": 0.1}
     model = EnergyModel(net, write_steps=40, **rates).double()
     x = (draw(3, *SHAPE) < 0.5).double()
