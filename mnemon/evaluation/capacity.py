@@ -80,7 +80,11 @@ def capacity(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     for length in task.lengths:
         if length > len(evaluation.test.data):
             continue
-        settings: dict[str, Any] = {"episode_length": length, "num_episodes": evaluation.num_episodes, "seed": evaluation.seed}
+        settings: dict[str, Any] = {
+            "episode_length": length,
+            "num_episodes": evaluation.num_episodes,
+            "seed": evaluation.seed,
+        }
         found = {evaluation.config.model.kind: measure_recall(evaluation.model, evaluation.test, task, **settings)}
         floats = next(iter(found.values())).memory_floats
         rivals = baselines(evaluation.test.data.image_shape, floats, binary=_is_binary(evaluation.test))

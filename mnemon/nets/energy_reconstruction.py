@@ -22,6 +22,8 @@ from torch.nn import functional as F
 from mnemon.core.checks import check_size
 from mnemon.nets.energy import EnergyNet, he_normal
 
+KEY_GAIN = 0.5
+"""Of the last weights of f before training. Steep keys learn slower: a read descends through them as well."""
 CHROMA = 4.0
 """How much sooner than brightness the frequencies of colours end, as squares: eyes and pictures know less of them."""
 
@@ -51,19 +53,21 @@ class ReconstructionEnergy(EnergyNet):
     ) -> None:
         super().__init__(image_shape)
         pixels = math.prod(image_shape)
+        if min(image_shape[1:]) < 5:
+            raise ValueError(f"image_shape: expected images of at least 5 x 5, got {tuple(image_shape)}")
         sizes = {"dynamic_size": dynamic_size, "key_size": key_size, "hidden": hidden, "channels": channels}
         for name, value in sizes.items():
             check_size(name, value)
         if dynamic_size > pixels:
             raise ValueError(f"dynamic_size: expected at most the {pixels} numbers of an image, got {dynamic_size}")
-        places = _quarter(image_shape[1]) * _quarter(image_shape[2])
+        places = _after_contrast(image_shape[1]) * _after_contrast(image_shape[2])
         self.key = nn.Sequential(
-            nn.Conv2d(image_shape[0], channels, 5, stride=2, padding=2),
-            nn.SiLU(),
-            nn.Conv2d(channels, channels, 3, stride=2, padding=1),
-            nn.SiLU(),
+            Contrast(image_shape[0], channels, 5, stride=2, bias=False),
+            nn.Tanh(),
+            nn.Conv2d(channels, channels, 3, stride=2, padding=1, bias=False),
+            nn.Tanh(),
             nn.Flatten(),
-            nn.Linear(channels * places, key_size),
+            last_of_key := nn.Linear(channels * places, key_size, bias=False),
         )
         self.key_scale = key_size**-0.5
         self.memory = nn.Linear(key_size, dynamic_size, bias=False)
@@ -82,6 +86,7 @@ class ReconstructionEnergy(EnergyNet):
         with torch.no_grad():
             self.memory.weight.zero_()
             last.weight.zero_()
+            last_of_key.weight.mul_(KEY_GAIN)
             self.linear.weight.copy_(low_frequencies(image_shape, dynamic_size).mT)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -111,8 +116,20 @@ def low_frequencies(image_shape: Sequence[int], number: int) -> Tensor:
     return torch.einsum("nc, nh, nw -> nchw", colours[colour], vertical[row], horizontal[column]).flatten(1)
 
 
-def _quarter(size: int) -> int:
-    return -(-size // 4)
+class Contrast(nn.Conv2d):
+    """A convolution whose filters each sum to 0: what is flat in an image, as paper is, gives nothing.
+
+    Without it all keys are mostly that of the paper, and nothing can be told apart. Shapes: (N, C, H, W) -> as Conv2d
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight - self.weight.mean((2, 3), keepdim=True)
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding)
+
+
+def _after_contrast(size: int) -> int:
+    """Of a side of an image, what the two convolutions of the key leave."""
+    return ((size - 5) // 2 + 2) // 2
 
 
 def _cosines(size: int) -> Tensor:

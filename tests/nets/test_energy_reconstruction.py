@@ -18,11 +18,11 @@ def draw(*shape, seed=0):
 
 def test_the_energy_written_out():
     torch.manual_seed(0)
-    net = ReconstructionEnergy((2, 3, 5), dynamic_size=4, key_size=3, hidden=6, channels=2).double()
+    net = ReconstructionEnergy((2, 5, 7), dynamic_size=4, key_size=3, hidden=6, channels=2).double()
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.normal_(std=0.4)
-    weights, x = draw(12, seed=1), draw(2, 2, 3, 5, seed=2)
+    weights, x = draw(12, seed=1), draw(2, 2, 5, 7, seed=2)
     s = 2 * x - 1
     keys = torch.tanh(net.key(s)) / math.sqrt(3)
     codes = torch.stack([weights.view(4, 3) @ key for key in keys])
@@ -51,7 +51,7 @@ def test_writing_stores_at_once_and_reading_finds_it():
     comes near to it, and a read from a damaged cue ends nearer to it than it began."""
     torch.manual_seed(0)
     net = ReconstructionEnergy(SHAPE, dynamic_size=36, key_size=24, hidden=48, channels=8)
-    rates = {"write_rate": (6.0, TINY, TINY), "read_rate": 0.1, "read_momentum": 0.1}
+    rates = {"write_rate": (24.0, TINY, TINY), "read_rate": 0.05, "read_momentum": 0.1}
     model = EnergyModel(net, write_steps=40, **rates).double()
     x = (draw(3, *SHAPE) < 0.5).double()
     state = model.write(x)
