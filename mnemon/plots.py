@@ -120,7 +120,9 @@ def save_rows(rows: Mapping[str, Tensor], path: Path) -> None:
     count = max(len(images) for images in rows.values())
     names = 1 + 0.09 * max(map(len, rows))
     figure = Figure(figsize=(names + 0.62 * count, 0.75 * len(rows) + 0.2), layout="constrained")
-    image_rows(figure.subplots(), [(name, _pixels(images) / 255) for name, images in rows.items()])
+    axis = figure.subplots()
+    image_rows(axis, [(name, _pixels(images) / 255) for name, images in rows.items()])
+    axis.set_anchor("E")  # names stand at the left
     save(figure, path)
 
 

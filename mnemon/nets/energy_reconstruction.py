@@ -2,7 +2,7 @@
 
 The memory is one matrix M from keys to codes. With units s = 2 x - 1,
 
-    k = tanh(f(s)) / sqrt(K),    r = tanh(B M k + g(M k)),    E(s) = a |s - r|^2 / 2 + sum w silu(C(s, r))
+    k = tanh(f(s)) / sqrt(K),    r = tanh(B M k + g(sqrt(V) M k)),    E(s) = a |s - r|^2 / 2 + sum w silu(C(s, r))
 
 A write descends |s - r|^2 in M, which is the delta rule: M k_i goes to the code whose decoding is pattern i. A read
 moves the image to its own recall. The last term is a net of two convolutions that sees image and recall side by side,
@@ -71,6 +71,7 @@ class ReconstructionEnergy(EnergyNet):
         )
         self.key_scale = key_size**-0.5
         self.memory = nn.Linear(key_size, dynamic_size, bias=False)
+        self.code_scale = math.sqrt(dynamic_size)
         self.linear = nn.Linear(dynamic_size, pixels, bias=False)
         last = nn.Linear(hidden, pixels)
         self.decoder = nn.Sequential(nn.Linear(dynamic_size, hidden), nn.SiLU(), last)
@@ -87,12 +88,13 @@ class ReconstructionEnergy(EnergyNet):
             self.memory.weight.zero_()
             last.weight.zero_()
             last_of_key.weight.mul_(KEY_GAIN)
-            self.linear.weight.copy_(low_frequencies(image_shape, dynamic_size).mT)
+            # weights about 1 and codes below 1: Adam's steps, equal for all weights, then change recalls gently
+            self.linear.weight.copy_(math.sqrt(pixels) * low_frequencies(image_shape, dynamic_size).mT)
 
     def forward(self, x: Tensor) -> Tensor:
         units = 2 * x - 1
         code = self.memory(torch.tanh(self.key(units)) * self.key_scale)
-        recall = torch.tanh(self.linear(code) + self.decoder(code))
+        recall = torch.tanh(self.linear(code) + self.decoder(self.code_scale * code))
         local = self.local(torch.cat((units, recall.view_as(units)), 1)).sum((2, 3)) @ self.local_weight
         energies: Tensor = 0.5 * self.scale * (units.flatten(1) - recall).square().sum(1) + local
         return energies

@@ -26,7 +26,7 @@ def test_the_energy_written_out():
     s = 2 * x - 1
     keys = torch.tanh(net.key(s)) / math.sqrt(3)
     codes = torch.stack([weights.view(4, 3) @ key for key in keys])
-    recall = torch.tanh(codes @ net.linear.weight.T + net.decoder(codes)).view(x.shape)
+    recall = torch.tanh(codes @ net.linear.weight.T + net.decoder(2 * codes)).view(x.shape)
     maps = net.local(torch.cat((s, recall), 1))
     expected = [
         0.5 * net.scale * sum((s[i] - recall[i]).flatten() ** 2)
@@ -51,7 +51,7 @@ def test_writing_stores_at_once_and_reading_finds_it():
     comes near to it, and a read from a damaged cue ends nearer to it than it began."""
     torch.manual_seed(0)
     net = ReconstructionEnergy(SHAPE, dynamic_size=36, key_size=24, hidden=48, channels=8)
-    rates = {"write_rate": (24.0, TINY, TINY), "read_rate": 0.05, "read_momentum": 0.1}
+    rates = {"write_rate": (24.0 / 36, TINY, TINY), "read_rate": 0.05, "read_momentum": 0.1}
     model = EnergyModel(net, write_steps=40, **rates).double()
     x = (draw(3, *SHAPE) < 0.5).double()
     state = model.write(x)
