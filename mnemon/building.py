@@ -35,6 +35,7 @@ from mnemon.nets.contexts import ConditionalContexts, Contexts, TiedContexts
 from mnemon.nets.energy import EnergyNet, GatedEnergy
 from mnemon.nets.energy_conv import ConvEnergy, ResNetEnergy
 from mnemon.nets.energy_pairwise import PairwiseEnergy
+from mnemon.nets.energy_reconstruction import ReconstructionEnergy
 from mnemon.nets.matching import matching_nets
 from mnemon.nets.mlp import mlp
 from mnemon.nets.residual import RESIDUAL_WIDTH
@@ -207,6 +208,8 @@ def _kanerva_blocks(config: ModelConfig) -> CodecModel:
 def _energy_net(config: ModelConfig) -> EnergyNet:
     assert config.image_shape is not None
     sizes = given(config, "dynamic_size", "hidden", "num_hops")
+    if config.energy != "reconstruction" and config.embedding_dim is not None:
+        raise ValueError(f"model.embedding_dim: the {config.energy} energy has no keys; leave it out")
     if config.energy == "pairwise":
         if sizes:
             raise ValueError(f"model.{next(iter(sizes))}: a pairwise energy has no sizes to choose; leave it out")
@@ -214,9 +217,19 @@ def _energy_net(config: ModelConfig) -> EnergyNet:
     if config.energy == "gated":
         return GatedEnergy(config.image_shape, **sizes)
     sizes["channels"] = config.num_filters
+    if config.energy == "reconstruction":
+        return _reconstruction_net(config, sizes)
     if config.energy == "resnet":
         return ResNetEnergy(config.image_shape, **sizes)
     return ConvEnergy(config.image_shape, both_halve=config.energy == "conv_large", **sizes)
+
+
+def _reconstruction_net(config: ModelConfig, sizes: dict[str, Any]) -> ReconstructionEnergy:
+    assert config.image_shape is not None
+    if "num_hops" in sizes:
+        raise ValueError("model.num_hops: a reconstruction energy has no hops; leave it out")
+    keys = {} if config.embedding_dim is None else {"key_size": config.embedding_dim}
+    return ReconstructionEnergy(config.image_shape, **sizes, **keys)
 
 
 def energy(config: ModelConfig) -> EnergyModel:
@@ -225,5 +238,5 @@ def energy(config: ModelConfig) -> EnergyModel:
         use_gradient=config.gradient_term,
         stepwise=config.stepwise,
         recompute=config.recompute,
-        **given(config, "write_steps", "read_steps", "write_rate", "read_rate", "reference_count"),
+        **given(config, "write_steps", "read_steps", "write_rate", "read_rate", "read_momentum", "reference_count"),
     )

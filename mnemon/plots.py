@@ -17,6 +17,7 @@ from mnemon.core.state import atomic_path
 
 INK = "#1b1f24"
 SERIES = ("#2a6f97", "#e07a1f", "#7a7f87")
+MARKERS, COLOURS = "o^sD", 10
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -85,9 +86,10 @@ def score_histograms(axis: Any, groups: Mapping[str, np.ndarray], *, xlabel: str
 def curves(
     axis: Any, series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, xlabel: str, ylabel: str
 ) -> None:
-    """Lines with markers, on logarithmic x."""
-    for name, (x, y) in series.items():
-        axis.plot(x, y, marker="o", linewidth=1.6, markersize=4, label=name)
+    """Lines with markers, on logarithmic x; where colours come round again, other markers."""
+    for number, (name, (x, y)) in enumerate(series.items()):
+        marker = MARKERS[number // COLOURS % len(MARKERS)]
+        axis.plot(x, y, f"C{number % COLOURS}", marker=marker, linewidth=1.6, markersize=4, label=name)
     axis.set_xscale("log")
     axis.set_xlabel(xlabel)
     axis.set_ylabel(ylabel)
@@ -116,8 +118,11 @@ def save_grid(images: Tensor, path: Path, *, scale: int = 2, gap: int = 2) -> No
 def save_rows(rows: Mapping[str, Tensor], path: Path) -> None:
     """Named rows of images as a figure. Shapes: (n, C, H, W) each"""
     count = max(len(images) for images in rows.values())
-    figure = Figure(figsize=(1.6 + 0.62 * count, 0.75 * len(rows) + 0.2), layout="constrained")
-    image_rows(figure.subplots(), [(name, _pixels(images) / 255) for name, images in rows.items()])
+    names = 1 + 0.09 * max(map(len, rows))
+    figure = Figure(figsize=(names + 0.62 * count, 0.75 * len(rows) + 0.2), layout="constrained")
+    axis = figure.subplots()
+    image_rows(axis, [(name, _pixels(images) / 255) for name, images in rows.items()])
+    axis.set_anchor("E")  # names stand at the left
     save(figure, path)
 
 

@@ -27,6 +27,7 @@ KANERVA = VARIANCES | {"num_slots", "online", "autoencoder_weight", "trainable_p
 SLOTS = {"embedding_dim", "similarity", "num_slots", "content_dim", "content_std"}
 ENERGY = {
     "energy",
+    "embedding_dim",
     "dynamic_size",
     "hidden",
     "num_hops",
@@ -34,6 +35,7 @@ ENERGY = {
     "read_steps",
     "write_rate",
     "read_rate",
+    "read_momentum",
     "reference_count",
     "gradient_term",
     "stepwise",

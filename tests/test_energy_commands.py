@@ -67,7 +67,8 @@ def test_the_pairwise_preset_corrects_flips(trained, tmp_path):
 
 def test_figures_show_what_is_read(trained, tmp_path):
     folder, _ = trained
-    run("figures", folder / "run", "--data", folder / "bits", "--out", tmp_path, "--device", "cpu")
+    options = ("--data", folder / "bits", "--out", tmp_path, "--device", "cpu")
+    run("figures", folder / "run", "--beside", folder / "run", *options)
     assert (tmp_path / "recalled.png").exists()
 
 

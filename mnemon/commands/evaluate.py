@@ -251,6 +251,10 @@ def figures(
         int | None, typer.Option(help="Images in the episode; the run's own number when absent.", min=1)
     ] = None,
     clusters: Annotated[int | None, typer.Option(help="Clusters of a mixture or tree memory.", min=1)] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(help="Another run, of images of the same shape, that reads the same cues. May be repeated."),
+    ] = None,
     root: Root = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -279,9 +283,12 @@ def figures(
     if length is not None and length > len(test.data):
         raise ValueError(f"--length: expected at most the {len(test.data)} test images, got {length}")
     number = length or config.data.episode_length
+    if beside and not isinstance(model, RecallModel):
+        raise ValueError(f"--beside: expected a run of a model that recalls from damaged cues (ebmm) first, got {run}")
     if isinstance(model, RecallModel):
         task = Task(config.objective.corruption, config.objective.level, (number,))
-        files = [draw_recalls(model, test, task, out, length=number, seed=seed)]
+        others = {Path(each).name: _load(each, [data] if data else None, root, device)[0] for each in beside or []}
+        files = [draw_recalls({Path(run).name: model, **others}, test, task, out, length=number, seed=seed)]
     elif files := draw_contexts(model, test, out, length=number, seed=seed):
         curves = training_curves(read_metrics(find_run(run)))
         if curves is not None:

@@ -18,6 +18,7 @@ from mnemon.core.random import stream
 from mnemon.data.corruptions import corrupt
 from mnemon.evaluation.experiments import Evaluation
 from mnemon.evaluation.likelihood import Estimate, TestSet
+from mnemon.models.energy import EnergyModel
 from mnemon.models.hopfield import CopyModel, HopfieldModel, ModernHopfieldModel, SlotMemory
 from mnemon.models.recall_model import RecallModel
 
@@ -29,6 +30,7 @@ LARGEST_HOPFIELD = 1024
 """Units: a network of more has over half a million couplings, and is no rival of equal size."""
 
 SLOTS = "slots of equal floats"
+UNWRITTEN = "nothing written"
 
 
 @dataclass(frozen=True)
@@ -70,17 +72,24 @@ def task_of(evaluation: Evaluation) -> Task:
 
 
 def capacity(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
-    """Error of recall of the run, and of memories without training, for every length of episode."""
+    """Error of recall of the run, of an energy also before anything is written, and of memories without training, for
+    every length of episode."""
     if not evaluation.model.can_write:
         return
     evaluation, task = evaluation.with_options("capacity"), task_of(evaluation)
     for length in task.lengths:
         if length > len(evaluation.test.data):
             continue
-        settings = {"episode_length": length, "num_episodes": evaluation.num_episodes, "seed": evaluation.seed}
+        settings: dict[str, Any] = {
+            "episode_length": length,
+            "num_episodes": evaluation.num_episodes,
+            "seed": evaluation.seed,
+        }
         found = {evaluation.config.model.kind: measure_recall(evaluation.model, evaluation.test, task, **settings)}
         floats = next(iter(found.values())).memory_floats
         rivals = baselines(evaluation.test.data.image_shape, floats, binary=_is_binary(evaluation.test))
+        if isinstance(evaluation.model, EnergyModel):
+            found[UNWRITTEN] = measure_recall(evaluation.model, evaluation.test, task, **settings, written=False)
         for name, model in rivals.items():
             found[name] = measure_recall(model.to(evaluation.test.device), evaluation.test, task, **settings)
         yield from _records(evaluation, task, length, found)
@@ -111,23 +120,36 @@ def baselines(image_shape: tuple[int, ...], floats: int, *, binary: bool) -> dic
 
 @torch.no_grad()
 def measure_recall(
-    model: MemoryModel, test: TestSet, task: Task, *, episode_length: int, num_episodes: int, seed: int = 0
+    model: MemoryModel,
+    test: TestSet,
+    task: Task,
+    *,
+    episode_length: int,
+    num_episodes: int,
+    seed: int = 0,
+    written: bool = True,
 ) -> Recall:
     """Write test episodes and read all their items once, from damaged cues, erased pixels being 0 in the cue.
 
-    Different models get the same episodes and the same cues.
+    Different models get the same episodes and the same cues. Not `written`, an energy is read as it is before a write:
+    what its nets make of a cue that they have no memory of, which is no recall but takes noise off.
     """
     errors: list[Tensor] = []
     wrong: list[Tensor] = []
     floats = 0
     for x, generator in _episodes(test, episode_length, num_episodes, seed):
         cue, _ = corrupt(task.corruption, x, task.level, generator)
-        state = model.write(x, generator=generator)
+        state = model.write(x, generator=generator) if written else model.prior_state((len(x),))
         read = model.read(state, cue)
         errors.append((read - x).square().flatten(1).mean(1).cpu())
         wrong.append(((read > 0.5) != (x > 0.5)).float().flatten(1).mean(1).cpu())
-        floats = model.memory_floats(state) if isinstance(model, RecallModel) else state.nbytes // 4 // len(x)
-    return Recall(Estimate.of(torch.cat(errors)), Estimate.of(torch.cat(wrong)), floats)
+        floats = memory_floats(model, state, len(x))
+    return Recall(Estimate.of(torch.cat(errors)), Estimate.of(torch.cat(wrong)), floats if written else 0)
+
+
+def memory_floats(model: MemoryModel, state: Any, episodes: int) -> int:
+    """Numbers that one of the episodes in a state takes."""
+    return model.memory_floats(state) if isinstance(model, RecallModel) else state.nbytes // 4 // episodes
 
 
 def _episodes(test: TestSet, length: int, number: int, seed: int) -> Iterable[tuple[Tensor, torch.Generator]]:

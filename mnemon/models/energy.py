@@ -56,7 +56,7 @@ class EnergyModel(RecallModel):
     net           the energy; its `memory` layers are written
     write_steps, write_rate, use_gradient   of the write: see `WriteRule`
     read_steps    of a read
-    read_rate     the first step's size before training
+    read_rate     the first step's size before training;  read_momentum  its momentum
     reference_count   a pattern weighs 1 / max(T, reference_count) in a write. At 1 a write averages, as the paper's,
                   and writes each of few patterns more strongly than training wrote any; at training's number of
                   patterns it writes each of fewer as strongly as training did
@@ -74,6 +74,7 @@ class EnergyModel(RecallModel):
         read_steps: int = 5,
         write_rate: Sequence[float] = RATES,
         read_rate: float = 0.3,
+        read_momentum: float = MOMENTUM,
         reference_count: int = 1,
         use_gradient: bool = True,
         stepwise: bool = True,
@@ -84,6 +85,8 @@ class EnergyModel(RecallModel):
         check_size("reference_count", reference_count)
         if not 0 < read_rate < math.inf:
             raise ValueError(f"read_rate: expected a positive, finite number, got {read_rate}")
+        if not 0 < read_momentum < 1:
+            raise ValueError(f"read_momentum: expected a number between 0 and 1, got {read_momentum}")
         self.net, self.stepwise, self.recompute = net, stepwise, recompute
         self.reference_count = reference_count
         self.rule = WriteRule(
@@ -93,7 +96,8 @@ class EnergyModel(RecallModel):
             use_gradient=use_gradient,
             recompute=recompute,
         )
-        self.sizes, self.momenta = StepSizes(read_steps, read_rate), StepSizes(read_steps, MOMENTUM, below_one=True)
+        self.sizes = StepSizes(read_steps, read_rate)
+        self.momenta = StepSizes(read_steps, read_momentum, below_one=True)
 
     # -- write -------------------------------------------------------------------------------------
 

@@ -131,8 +131,9 @@ class ModelConfig:
     """Steps of each pseudo-inverse; 7 when absent."""
     shared_noise: bool = False
     """Train a pseudo-inverse memory with one noise for all addresses, as its published code does: see its model."""
-    energy: Literal["gated", "resnet", "conv", "conv_large", "pairwise"] = "gated"
-    """The net of an energy-based memory (EBMM, B.1 to B.4); pairwise: a Hopfield network's couplings and thresholds."""
+    energy: Literal["gated", "resnet", "conv", "conv_large", "pairwise", "reconstruction"] = "gated"
+    """The net of an energy-based memory (EBMM, B.1 to B.4); pairwise: a Hopfield network's couplings and thresholds;
+    reconstruction: a matrix from keys of `embedding_dim` numbers to codes of `dynamic_size`."""
     dynamic_size: int | None = None
     """Its writable units or channels."""
     num_hops: int | None = None
@@ -141,6 +142,8 @@ class ModelConfig:
     write_rate: tuple[float, float, float] | None = None
     """Rates of a write before training: of the energy, the gradient norm and the prior term."""
     read_rate: float | None = None
+    read_momentum: float | None = None
+    """The first momentum of a read before training; 0.9 when absent."""
     reference_count: int | None = None
     """Patterns of which each is written as strongly as one of fewer; 1, a plain mean, when absent."""
     gradient_term: bool = True

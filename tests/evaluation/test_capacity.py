@@ -95,13 +95,28 @@ def test_records_of_a_run_and_of_the_memories_beside_it():
     records = list(capacity(evaluation()))
     names = {record["model"] for record in records}
     beside = {"copy of the cue", "hopfield, hebb", "hopfield, storkey", "modern hopfield, all kept"}
-    assert names == {"ebmm", "slots of equal floats", *beside}
+    assert names == {"ebmm", "nothing written", "slots of equal floats", *beside}
     assert {record["metric"] for record in records} == {"mse_recalled", "wrong_pixels"}
     assert all(record["episode_length"] == 4 and "10% of the bits flipped" in record["note"] for record in records)
     own = [record for record in records if record["model"] == "ebmm"]
     assert all(record["updates"] == 7 and record["memory_floats"] == 4 * 33 for record in own)
     assert all(record["updates"] is None for record in records if record["model"] != "ebmm")
     assert all("--part capacity" in record["command"] for record in records)
+
+
+def test_nothing_written_is_the_read_of_the_start():
+    """What nets without a memory make of a cue, under the same cues; it counts no floats."""
+    model, seen = evaluation().model, {}
+    for written in (True, False):
+        seen[written] = measure_recall(model, bits(), FLIPS, episode_length=4, num_episodes=3, written=written)
+    assert seen[False].memory_floats == 0 < seen[True].memory_floats
+
+    class Unwritten(CopyModel):
+        def read(self, state, cue, **options):
+            return model.read(model.prior_state((len(cue),)), cue)
+
+    expected = measure_recall(Unwritten(SHAPE), bits(), FLIPS, episode_length=4, num_episodes=3)
+    assert seen[False].error == expected.error != seen[True].error
 
 
 def test_tasks_belong_to_the_data():
@@ -125,9 +140,29 @@ def test_figures(tmp_path):
     files = [*draw_capacity(records, tmp_path), *draw_tradeoff(records, tmp_path)]
     assert [file.name for file in files] == ["capacity_omniglot.png"]  # one size of memory is no trade-off
     files += draw_tradeoff(records + other, tmp_path)
-    files.append(draw_recalls(found.model, test, FLIPS, tmp_path, length=4))
+    models = {"ebmm": found.model, "storkey": HopfieldModel(SHAPE)}
+    files.append(draw_recalls(models, test, FLIPS, tmp_path, length=4))
     assert [file.name for file in files[1:]] == ["tradeoff_omniglot.png", "recalled.png"]
     assert all(file.stat().st_size > 1000 for file in files)
+
+
+def test_runs_of_two_sizes_are_one_curve_of_the_tradeoff(tmp_path, monkeypatch):
+    """Runs that differ in size alone share a curve; the same model under another name, as an ablation is, has its own;
+    and what has no memory is no curve."""
+    drawn = []
+    monkeypatch.setattr("mnemon.plots.curves", lambda axis, series, **_: drawn.append(series))
+    records = [{**record, "experiment": "net"} for record in capacity(evaluation())]
+    own = [record for record in records if record["model"] == "ebmm"]
+    larger = [{**record, "experiment": "net-16k", "memory_floats": 999, "value": 0.0} for record in own]
+    ablation = [{**record, "experiment": "net-last-step", "value": 1.0} for record in own]
+    draw_tradeoff(records + larger + ablation, tmp_path)
+    (series,) = drawn
+    assert series["net"][0] == [own[0]["memory_floats"], 999]
+    assert series["net-last-step"] == ([own[0]["memory_floats"]], [1.0])
+    assert "copy of the cue" not in series
+    assert not any("nothing written" in name for name in series)
+    draw_capacity(records + larger + ablation, tmp_path)
+    assert {"net, 132 floats", "net, 999 floats", "net-last-step, 132 floats"} <= set(drawn[-1])
 
 
 def test_slots_of_two_sizes_are_two_curves(tmp_path, monkeypatch):

@@ -38,6 +38,7 @@ from mnemon.nets.contexts import ConditionalContexts, TiedContexts
 from mnemon.nets.energy import GatedEnergy
 from mnemon.nets.energy_conv import ConvEnergy, ResNetEnergy
 from mnemon.nets.energy_pairwise import PairwiseEnergy
+from mnemon.nets.energy_reconstruction import ReconstructionEnergy
 from mnemon.nets.matching import matching_nets
 from mnemon.nets.mlp import mlp
 from mnemon.nets.resnet_tsm import tsm_codec
@@ -159,6 +160,7 @@ RECALL_MODELS = {
     "energy_resnet": lambda: energy(ResNetEnergy, channels=2, hidden=6, dynamic_size=3, num_hops=2),
     "energy_conv": lambda: energy(ConvEnergy, channels=2, hidden=4, dynamic_size=2, num_hops=2),
     "energy_pairwise": lambda: energy(PairwiseEnergy),
+    "energy_reconstruction": lambda: energy(ReconstructionEnergy, dynamic_size=4, key_size=3, hidden=5, channels=2),
     "hebb": lambda: HopfieldModel(SHAPE, "hebb", num_sweeps=1),
     "storkey": lambda: HopfieldModel(SHAPE, "storkey", num_sweeps=1),
     "modern_hopfield": lambda: ModernHopfieldModel(SHAPE, beta=0.1),

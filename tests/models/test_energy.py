@@ -11,6 +11,7 @@ from mnemon.models.energy import EnergyModel, StepSizes
 from mnemon.nets.energy import GatedEnergy
 from mnemon.nets.energy_conv import ConvEnergy, ResNetEnergy
 from mnemon.nets.energy_pairwise import PairwiseEnergy
+from mnemon.nets.energy_reconstruction import ReconstructionEnergy
 
 SHAPE = (1, 8, 8)
 NETS = {
@@ -19,6 +20,7 @@ NETS = {
     "conv": lambda: ConvEnergy(SHAPE, channels=2, hidden=3, dynamic_size=2, num_hops=2),
     "conv_large": lambda: ConvEnergy(SHAPE, channels=2, hidden=3, dynamic_size=2, num_hops=2, both_halve=True),
     "pairwise": lambda: pairwise(),
+    "reconstruction": lambda: reconstruction(),
 }
 
 
@@ -28,6 +30,15 @@ def pairwise():
     with torch.no_grad():
         for parameter in net.memory.parameters():
             parameter.normal_(std=5)
+    return net
+
+
+def reconstruction():
+    """Written already, and trained: nothing is 0."""
+    net = ReconstructionEnergy(SHAPE, dynamic_size=4, key_size=3, hidden=5, channels=2)
+    with torch.no_grad():
+        for parameter in (net.memory.weight, net.decoder[2].weight, net.local_weight):
+            parameter.normal_(std=0.3)
     return net
 
 
