@@ -96,17 +96,19 @@ def _alike(factors: Tensor, first: Tensor, places: Tensor) -> Tensor:
 
 
 def black_and_white(data: ImageSet) -> ImageSet:
-    """Every image twice: as it is, and with ink and background exchanged. Factors: class, background. Thesis, 6.4.1"""
+    """Every image twice: as it is, and with ink and background exchanged. Factors: class, background; groups: the two
+    of one image. Thesis, 6.4.1"""
     labels = _labels(data, "black_and_white")
     factors = torch.stack((labels.repeat(2), torch.arange(2).repeat_interleave(len(data))), 1)
     return ImageSet(
         torch.cat((data.images, 255 - data.images)), labels.repeat(2), f"black_white_{data.name}", data.split,
-        factors=factors, factor_names=("digit", "background"),
+        factors=factors, factor_names=("digit", "background"), groups=torch.arange(len(data)).repeat(2),
     )  # fmt: skip
 
 
 def rotated(data: ImageSet, num_angles: int = NUM_ANGLES, copies: int = COPIES, seed: int = 0) -> ImageSet:
-    """Every image at `copies` different ones of evenly spaced angles. Factors: class, angle. Thesis, 6.4.2"""
+    """Every image at `copies` different ones of evenly spaced angles. Factors: class, angle; groups: the copies of one
+    image. Thesis, 6.4.2"""
     labels = _labels(data, "rotated")
     generator = stream(seed, FACTORS, len(data))
     angles = torch.rand(len(data), num_angles, generator=generator).argsort(1)[:, :copies]
@@ -114,7 +116,7 @@ def rotated(data: ImageSet, num_angles: int = NUM_ANGLES, copies: int = COPIES, 
     factors = torch.stack((labels.repeat(copies), angles.T.flatten()), 1)
     return ImageSet(
         torch.cat(turned), labels.repeat(copies), f"rotated_{data.name}", data.split, factors=factors,
-        factor_names=("digit", "angle"),
+        factor_names=("digit", "angle"), groups=torch.arange(len(data)).repeat(copies),
     )  # fmt: skip
 
 

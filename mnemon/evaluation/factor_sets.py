@@ -126,10 +126,12 @@ class FactorStudy:
 
     @cached_property
     def real_images(self) -> tuple[ImageSet, ImageSet]:
-        """Training images for the judge, and held-out ones."""
+        """Training images for the judge, and held-out ones: no copies of the former where the data tell which are."""
         config = self.evaluation.config.data
         data = of_classes(catalog.load(config.name, "train", root=self.evaluation.root), config)
-        return data.split_off(HELD_OUT)
+        if data.groups is None:
+            return data.split_off(HELD_OUT)
+        return data.split_off_groups(max(1, round(HELD_OUT * len(data.groups.unique()))))
 
     @cached_property
     def judge(self) -> FactorJudge:

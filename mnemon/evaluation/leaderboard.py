@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from mnemon.evaluation.page_section import grouped_by
 from mnemon.evaluation.questions import QUESTIONS, Note, Question, benchmark_records, read_note
 
 OWN_CHOICE = ("by", "score", "size")
@@ -113,7 +114,11 @@ def columns(records: Iterable[Mapping[str, Any]], data: str) -> list[Column]:
     asked = [(record, read_note(record["note"])) for record in benchmark_records(records) if record["data"] == data]
     models = list(dict.fromkeys(record["model"] for record, _ in asked))
     growing = frozenset(model for model in models if _grows([pair for pair in asked if pair[0]["model"] == model]))
-    usual = {record["model"]: record["memory_floats"] for record, note in asked if note.question == USUAL}
+    usual = {
+        record["model"]: record["memory_floats"]
+        for record, note in asked
+        if note.question == USUAL and record["value"] is not None and record["memory_floats"]
+    }
     found = []
     for question in QUESTIONS:
         mine = [(record, note) for record, note in asked if note.question == question.name]
@@ -129,21 +134,23 @@ def _scores(
     question: Question,
     asked: Sequence[tuple[Mapping[str, Any], Note]],
     settings: Settings,
-    usual: Mapping[str, int | None],
+    usual: Mapping[str, int],
 ) -> dict[str, Score]:
     """One score for each model: what was measured at these settings, or else what says why nothing was. Of several
-    sizes of its memory the one that is nearest to half of the usual."""
+    sizes of its memory the one that is nearest to half of the usual, or of the largest where that is not known."""
     measured = [(r, n) for r, n in asked if n.outcome == "measured" and settings_of(question, r, n) == settings]
     if "size" in question.settings:
-        measured.sort(key=lambda pair: _from_half(pair[0]["memory_floats"], usual.get(pair[0]["model"])))
+        sizes = grouped_by(measured, lambda pair: str(pair[0]["model"]))
+        whole = {model: max(r["memory_floats"] or 1 for r, _ in pairs) for model, pairs in sizes.items()} | {**usual}
+        measured.sort(key=lambda pair: _from_half(pair[0]["memory_floats"], whole[pair[0]["model"]]))
     scores: dict[str, Score] = {}
     for record, note in (*measured, *(pair for pair in asked if pair[1].outcome != "measured")):
         scores.setdefault(record["model"], Score(record["model"], record, note))
     return scores
 
 
-def _from_half(floats: int | None, usual: int | None) -> float:
-    return abs(math.log(2 * (floats or 1) / (usual or 1)))
+def _from_half(floats: int | None, usual: int) -> float:
+    return abs(math.log(2 * (floats or 1) / usual))
 
 
 def _grows(asked: Sequence[tuple[Mapping[str, Any], Note]]) -> bool:

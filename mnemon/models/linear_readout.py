@@ -125,7 +125,7 @@ class LinearReadout(CodeModel):
                 written, mask=subset, num_steps=self.num_steps, graphs=self._graphs, generator=generator
             ).state
             M = self._draw_memory(state, generator)
-            w_mean, w = self._draw_weights(state, codes, generator)
+            w_mean, w = self._draw_for_terms(state, codes, generator)
             code, address_kl, memory_kl = w @ M, self._address_kl(w_mean), self._memory_kl(state)
         reconstruction = self.codec.log_prob(code, x)
         counts = None if mask is None else mask.to(codes.dtype)
@@ -163,6 +163,10 @@ class LinearReadout(CodeModel):
         """Mean of q(w_t) and a draw of it. Shapes: (*B, T, C) -> (*B, T, K) both"""
         mean = self._current().address(state, codes).w
         return mean, mean + self.log_address_std.exp() * standard_normal_like(mean, mean.shape, generator)
+
+    def _draw_for_terms(self, state: Any, codes: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """As `_draw_weights`; a subclass may train with another draw."""
+        return self._draw_weights(state, codes, generator)
 
     def _recall_codes(self, state: Any, cue: Tensor, generator: torch.Generator | None) -> Tensor:
         codes = self._encodings(cue)

@@ -24,8 +24,8 @@ from mnemon.nets.codec import Codec
 class PseudoInverseModel(LinearReadout):
     """Encoder, pseudo-inverse memory, decoder; options as of `LinearReadout`.
 
-    shared_noise  train with one number as the noise of all addresses of an episode, as the published code does. What is
-                  maximised is then no bound; outside of training every draw and every bound is as without it
+    shared_noise  train with one number as the noise of all addresses of an episode, as the published code does. `terms`
+                  in training mode is then no bound; in evaluation, and everything else, is as without it
 
     The noise on written codes (the memory's input_var) is part of training alone: nothing is drawn in a write
     otherwise. q(w) draws every address and slot by itself, so `terms` and `log_likelihood` are bounds.
@@ -80,10 +80,10 @@ class PseudoInverseModel(LinearReadout):
     def _writer(self) -> Any:
         return super()._writer().replace(input_var=self.memory.input_var if self.training else 0.0)
 
-    def _draw_weights(
+    def _draw_for_terms(
         self, state: PseudoInverseState, codes: Tensor, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
-        draw = self._draw_together if self.shared_noise and self.training else super()._draw_weights
+        draw = self._draw_together if self.shared_noise and self.training else self._draw_weights
         return draw(state, codes, generator)
 
     def _draw_together(

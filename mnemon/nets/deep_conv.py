@@ -15,9 +15,11 @@ NUM_BLOCKS = 3
 
 
 def _normalised(conv: nn.Conv2d | nn.ConvTranspose2d) -> list[nn.Module]:
-    """At least eight channels a group: small maps have few pixels to normalise by."""
+    """At least eight channels a group, at most eight groups: small maps have few pixels to normalise by."""
     channels = conv.out_channels
-    return [conv, nn.GroupNorm(max(1, min(8, channels // 8)), channels), nn.SiLU()]
+    most = max(1, min(8, channels // 8))
+    num_groups = next(groups for groups in range(most, 0, -1) if channels % groups == 0)
+    return [conv, nn.GroupNorm(num_groups, channels), nn.SiLU()]
 
 
 def _same(inputs: int, outputs: int) -> list[nn.Module]:

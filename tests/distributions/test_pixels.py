@@ -109,6 +109,16 @@ def test_one_channel_is_linked_to_none():
         torch.testing.assert_close(linked(*arguments), alone(*arguments))
 
 
+def test_the_mean_of_linked_channels_is_that_of_many_samples():
+    """Narrow components in the middle of the range, where nothing is cut off."""
+    likelihood = LinkedLogisticPixels(2, 256)
+    out = 0.3 * outputs(likelihood, 3, (1, 1), seed=2)[:1]
+    out[:, 8:14] = -4.0  # log scales
+    out[:, 14:] = 2.0  # moves
+    drawn = likelihood.sample(out.expand(20_000, -1, 1, 1), torch.Generator().manual_seed(0))
+    torch.testing.assert_close(likelihood.mean(out)[0], drawn.mean(0), atol=0.005, rtol=0.0)
+
+
 def test_samples_of_linked_channels_follow_their_probabilities():
     likelihood = LinkedLogisticPixels(2, 3)
     out = outputs(likelihood, 3, (1, 1), seed=3)[:1]

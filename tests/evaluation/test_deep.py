@@ -99,7 +99,7 @@ def test_recall_errors(name, level):
 
 
 def test_many_corruptions_of_one_memory_give_what_each_gives_alone():
-    model, damage = model_of(config()), [("salt_and_pepper", 0.2), ("half", 1), ("gaussian", 0.3)]
+    model, damage = model_of(config()), [("salt_and_pepper", 0.2), ("half", 1), ("gaussian", 0.3), ("block", 3)]
     sizes = {"episode_length": 6, "batch_size": 4, "reads": 2}
     together = errors_of_corruptions(model, patterns(), damage, **sizes)
     assert together == [recall_errors(model, patterns(), *each, **sizes) for each in damage]

@@ -121,6 +121,11 @@ def test_of_several_sizes_the_one_nearest_to_half_of_the_usual():
         "slots": "16 slots", "items": "33 items",
     }  # fmt: skip
     assert where_text(found) == "with about half of its memory"
+    unknown = [
+        unanswered("recall", "slots", "digits", "failed"),
+        *(r for r in records if r["metric"] == found.question.metric),
+    ]
+    assert own_choice(column(unknown, "resized_bound").scores["slots"]) == "16 slots"  # half of the largest
 
 
 def test_numbers_that_mean_nothing_was_to_lose_are_not_ranked():

@@ -26,11 +26,16 @@ def test_a_conditional_bound_stands_beside_the_papers_and_its_parts():
         record(**KPP, metric="no_bound", value=-70.5, bound=None, note="NO BOUND: one noise"),
         of_length(-11.0, 5, "alone"),
         bound(-12.0, "episodes of 5 classes x 12"),
+        bound(-13.0, "log |M| = 7.6", episode_length=2048),
+        record(**KPP, metric="address_kl", value=7.4, bound=None, episode_length=2048),
+        bound(-14.0, "log |M| = 7.6", num_samples=4),
     ]
     first, second = conditional_section(records).cells
-    assert first[:2] == ["kpp-mnist", "fixed_mnist"]
-    assert first[4:] == ["together", "-91.0 ± 0.5", "", "41.58 nats", "-58.9 ± 0.5", "", "6.4 ± 0.5", "10"]
-    assert second[4:6] == ["shared noise: NO BOUND", "-70.5 ± 0.5"]
+    assert first[:3] == ["kpp-mnist", "fixed_mnist", "64"]
+    assert first[4:] == ["together", "-91.0 ± 0.5", "", "", "-58.9 ± 0.5", "", "6.4 ± 0.5", "10"]
+    assert second[4:8] == ["shared noise: NO BOUND", "-70.5 ± 0.5", "", "41.58 nats"]
+    (alone,) = conditional_section([r for r in records if r["metric"] != "no_bound"]).cells
+    assert alone[5:8] == ["-91.0 ± 0.5", "", "41.58 nats"]
 
 
 def test_models_with_a_joint_bound_and_no_paper_stay_in_the_first_table():
@@ -50,11 +55,16 @@ def test_lengths_are_columns_and_twins_rows():
                of_length(-99.0, 64, "alone", scored="same_class"), bound(-1.0, WRITTEN)]  # fmt: skip
     section = lengths_section(records)
     assert list(section.heads)[-2:] == ["1", "64"]
-    assert [row[3:] for row in section.cells] == [
+    assert [row[4:] for row in section.cells] == [
         ["written", "alone", "-7.0 ± 0.5", "-8.0 ± 0.5"],
         ["written", "together", "", "-9.0 ± 0.5"],
         ["same class", "alone", "", "-99.0 ± 0.5"],
     ]
+
+
+def test_trainings_of_one_preset_stand_apart():
+    both = [of_length(-7.0, 1, "alone"), of_length(-8.0, 1, "alone", updates=20)]
+    assert [row[2::4] for row in lengths_section(both).cells] == [["10", "-7.0 ± 0.5"], ["20", "-8.0 ± 0.5"]]
 
 
 def test_denoising_shows_the_last_read_beside_the_noisy_images():
@@ -66,8 +76,11 @@ def test_denoising_shows_the_last_read_beside_the_noisy_images():
     records = [point(*values) for values in ((0.2, 0, 0.5), (0.2, 1, 0.4), (0.2, 10, 0.3), (0.4, 0, 0.8))]
     section = denoising_section([*records, record(metric="bound", bound="joint", value=1.0)])
     assert [row[2:] for row in section.cells] == [
-        ["level of the noise", "0.2", "0.4"],
-        ["noisy", "0.5000", "0.8000"],
-        ["kpp-mnist", "0.3000 ± 0.0100", ""],
+        ["level of the noise", "", "", "0.2", "0.4"],
+        ["noisy", "", "", "0.5000", "0.8000"],
+        ["kpp-mnist", "64", "10", "0.3000 ± 0.0100", ""],
     ]
+    longer = {**records[2], "updates": 20, "value": 0.1}
+    cells = denoising_section([records[2], longer]).cells
+    assert [row[4:] for row in cells] == [["", "0.2"], ["", ""], ["10", "0.3000 ± 0.0100"], ["20", "0.1000 ± 0.0100"]]
     assert denoising_section([]).rows == []

@@ -81,7 +81,9 @@ def test_training_with_shared_noise_leaves_bounds_alone():
         other.load_state_dict(shared.state_dict())
         same = other.shared_noise_terms if training else other.terms
         torch.testing.assert_close(found, same(x, generator=seeded(2)).reconstruction)
-    assert torch.equal(*(model.eval().log_weights(model.write(x), x, generator=seeded()) for model in (shared, other)))
+    for training in (True, False):
+        both = [model.train(training) for model in (shared, other)]
+        assert torch.equal(*(model.log_weights(model.write(x), x, generator=seeded()) for model in both))
 
 
 def test_as_many_slots_as_frames_hold_every_code():

@@ -26,6 +26,16 @@ def test_evonorm_against_a_loop(channels, groups):
     torch.testing.assert_close(norm(x), expected)
 
 
+def test_evonorm_in_half_precision_is_near_that_in_full():
+    """Also of values far from 0, whose deviation a difference of squares would lose."""
+    torch.manual_seed(0)
+    norm = EvoNormS0(8)
+    x = (256 + 2 * torch.randn(3, 8, 4, 5)).bfloat16()
+    found, exact = norm(x), norm(x.double().float())
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), exact, rtol=0.02, atol=0.0)
+
+
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (1, 22, 25)])
 def test_decoder_sizes(shape):
     decoder = EvoDecoder(shape, 5, 2 * shape[0], num_filters=8)

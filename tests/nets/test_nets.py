@@ -26,6 +26,12 @@ def test_deep_nets_of_any_size_treat_every_image_on_its_own(shape):
     assert filters == [8] * 3 + [16] * 3 + [32] * 3
 
 
+@pytest.mark.parametrize("num_filters", [1, 7, 50])
+def test_deep_nets_of_any_width(num_filters):
+    codec = Codec.convolutional((1, 8, 8), 2, num_filters=num_filters, architecture="deep")
+    assert codec.decode(codec.encode(torch.rand(2, 1, 8, 8)).mean).shape == (2, 1, 8, 8)
+
+
 def test_padding_leaves_a_map_of_small_images():
     padded = Codec.convolutional((1, 28, 28), 6, num_filters=8, architecture="padded").encoder
     assert padded.head.in_features == 8 * 3 * 3
