@@ -18,6 +18,8 @@ from mnemon.core.state import atomic_path
 INK = "#1b1f24"
 SERIES = ("#2a6f97", "#e07a1f", "#7a7f87")
 MARKERS, COLOURS = "o^sD", 10
+MOST_TICKS = 10
+"""Of more places than these an axis shows powers of ten alone."""
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -86,11 +88,16 @@ def score_histograms(axis: Any, groups: Mapping[str, np.ndarray], *, xlabel: str
 def curves(
     axis: Any, series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, xlabel: str, ylabel: str
 ) -> None:
-    """Lines with markers, on logarithmic x; where colours come round again, other markers."""
+    """Lines with markers, on logarithmic x, which is marked where something was measured; where colours come round
+    again, other markers."""
     for number, (name, (x, y)) in enumerate(series.items()):
         marker = MARKERS[number // COLOURS % len(MARKERS)]
         axis.plot(x, y, f"C{number % COLOURS}", marker=marker, linewidth=1.6, markersize=4, label=name)
     axis.set_xscale("log")
+    places = sorted({place for x, _ in series.values() for place in x})
+    if 1 < len(places) <= MOST_TICKS:
+        axis.set_xticks(places, [f"{place:,g}" for place in places])
+        axis.minorticks_off()
     axis.set_xlabel(xlabel)
     axis.set_ylabel(ylabel)
     axis.legend(frameon=False, fontsize=9)
