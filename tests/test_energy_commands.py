@@ -32,6 +32,7 @@ def test_train_reports_the_error(trained):
     folder, done = trained
     assert "squared error" in done.output
     assert "2 epochs" in done.output
+    assert "nats" not in done.output
     assert json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[-1])["wrong"] <= 1
 
 

@@ -40,6 +40,7 @@ def train(
     Example: mnemon train glyphs-mixture --out runs/glyphs --set stages.0.epochs=3
     """
     from mnemon import presets
+    from mnemon.training.checkpoint import read_metrics
     from mnemon.training.loop import train as run_training
     from mnemon.training.setup import is_first_process
 
@@ -58,10 +59,12 @@ def train(
     if as_json:
         print_json({**vars(summary), "folder": str(summary.folder)})
         return
+    has_bound = "reconstruction" in read_metrics(summary.folder)[-1]
+    loss = f"{summary.best_loss:.3f} nats/frame" if has_bound else f"{summary.best_loss:.5f}"
     say(
         console,
         f"{summary.folder}: {summary.epochs} epochs, {summary.steps} updates in {summary.seconds:.0f} s; "
-        f"best validation loss {summary.best_loss:.3f} nats/frame after epoch {summary.best_epoch}",
+        f"best validation loss {loss} after epoch {summary.best_epoch}",
     )
 
 
