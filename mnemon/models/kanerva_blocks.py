@@ -25,7 +25,7 @@ from mnemon.distributions.gaussian import DiagonalGaussian, standard_normal_like
 from mnemon.memories.blocks import BlockGrid, BlockState
 from mnemon.memories.spatial import KEY_DIM
 from mnemon.models.codec_model import CodeModel, Writing, full_precision, no_autocast
-from mnemon.nets.codec import BLOCK, Codec
+from mnemon.nets.codec import Codec, parts_of
 
 FINE_STD, FINEST_STD = 0.1, 0.02
 """Deviation s of fine codes before training, and the least there is. Between a frame and its block none costs anything;
@@ -178,8 +178,7 @@ class KanervaBlocks(CodeModel):
         self.codec.check("log_weights", x)
         self._check_state("log_weights", state)
         found, priors = self._find(state, *self._codes(x)), self._code_priors(state)
-        most = max(1, BLOCK // max(1, found.log_probs.shape[:-1].numel()))
-        sizes = [min(most, num_samples - start) for start in range(0, num_samples, most)]
+        sizes = parts_of(num_samples, found.log_probs.shape[:-1].numel())
         return torch.cat([self._weigh(found, priors, x, size, generator) for size in sizes])
 
     def _log_weight(self, state: BlockState, x: Tensor, generator: torch.Generator | None) -> Tensor:

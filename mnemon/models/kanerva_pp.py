@@ -20,7 +20,7 @@ from mnemon.distributions.gaussian import DiagonalGaussian, standard_normal_like
 from mnemon.memories.frames import Frames
 from mnemon.memories.spatial import KEY_DIM, SpatialState, corner_keys, read_windows, windows_of
 from mnemon.models.codec_model import CodeModel, Writing, full_precision, no_autocast
-from mnemon.nets.codec import BLOCK, Codec
+from mnemon.nets.codec import Codec, parts_of
 from mnemon.nets.evonorm import MapWriter, ReadEncoder
 from mnemon.nets.mlp import DenseReader
 from mnemon.nets.resnet_tsm import TSMResNet
@@ -213,8 +213,7 @@ class KanervaPlusPlus(CodeModel):
         self.codec.check("log_weights", x)
         self._check_state("log_weights", state)
         posteriors = self._posteriors(self.codec.encodings(x))
-        most = max(1, BLOCK // max(1, posteriors[1].batch_shape.numel()))
-        sizes = [min(most, num_samples - start) for start in range(0, num_samples, most)]
+        sizes = parts_of(num_samples, posteriors[1].batch_shape.numel())
         return torch.cat([self._weigh(state, x, *posteriors, size, generator) for size in sizes])
 
     def _log_weight(self, state: SpatialState, x: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -39,6 +39,12 @@ BLOCK, CPU_BLOCK = 2048, 128
 system anew for every layer, which takes longer than the layer."""
 
 
+def parts_of(num_samples: int, num_items: int) -> list[int]:
+    """Samples of each of some items in parts, so many at a time that no more than a block of images is decoded."""
+    most = max(1, BLOCK // max(1, num_items))
+    return [min(most, num_samples - start) for start in range(0, num_samples, most)]
+
+
 class ImageCodec(nn.Module):
     """What every codec has, whatever its nets are given: an image shape, a code size, a likelihood of the pixels."""
 
