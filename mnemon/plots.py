@@ -125,7 +125,7 @@ def save_grid(images: Tensor, path: Path, *, scale: int = 2, gap: int = 2) -> No
 def save_rows(rows: Mapping[str, Tensor], path: Path) -> None:
     """Named rows of images as a figure. Shapes: (n, C, H, W) each"""
     count = max(len(images) for images in rows.values())
-    names = 1 + 0.09 * max(map(len, rows))
+    names = 0.75 + 0.085 * max(map(len, rows))
     figure = Figure(figsize=(names + 0.62 * count, 0.75 * len(rows) + 0.2), layout="constrained")
     axis = figure.subplots()
     image_rows(axis, [(name, _pixels(images) / 255) for name, images in rows.items()])
