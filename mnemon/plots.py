@@ -104,6 +104,17 @@ def curves(
     axis.spines[["top", "right"]].set_visible(False)
 
 
+def one_legend(figure: Figure) -> None:
+    """The names of all curves at the side, once, in place of a legend in every panel, in a constrained layout."""
+    names: dict[str, Any] = {}
+    for axis in figure.axes:
+        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
+            names.setdefault(name, handle)
+        if (legend := axis.get_legend()) is not None:
+            legend.remove()
+    figure.legend(names.values(), names, loc="outside right center", frameon=False, fontsize=8)
+
+
 def save_image(image: Tensor, path: Path) -> None:
     """One image as it is, a pixel a pixel. Shapes: (C, H, W) in [0, 1]"""
     pixels = _pixels(image[None])[0]

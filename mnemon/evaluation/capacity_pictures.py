@@ -44,7 +44,7 @@ def draw_capacity(records: Iterable[Mapping[str, Any]], out: Path) -> list[Path]
         for axis, (metric, label) in zip(figure.subplots(1, 2), METRICS.items(), strict=True):
             mine = [record for record in found if record["data"] == data and record["metric"] == metric]
             plots.curves(axis, _series(mine), xlabel="patterns written", ylabel=label)
-        _one_legend(figure)
+        plots.one_legend(figure)
         files.append(out / f"capacity_{data}.png")
         plots.save(figure, files[-1])
     return files
@@ -95,7 +95,7 @@ def draw_tradeoff(records: Iterable[Mapping[str, Any]], out: Path) -> list[Path]
             axis.set_title(f"{length} written", fontsize=10)
         for axis in axes[len(lengths) :]:
             axis.axis("off")
-        _one_legend(figure)
+        plots.one_legend(figure)
         files.append(out / f"tradeoff_{data}.png")
         plots.save(figure, files[-1])
     return files
@@ -112,17 +112,6 @@ def _tradeoff(axis: Any, records: list[Mapping[str, Any]]) -> None:
         axis.axhline(points[name][0], linestyle=dashes, linewidth=1.2, color=plots.INK, label=name)
     axis.set_yscale("symlog", linthresh=SMALL)
     axis.set_ylim(bottom=0)
-
-
-def _one_legend(figure: Figure) -> None:
-    """The names of all curves at the side, once, in place of a legend in every panel."""
-    names: dict[str, Any] = {}
-    for axis in figure.axes:
-        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
-            names.setdefault(name, handle)
-        if (legend := axis.get_legend()) is not None:
-            legend.remove()
-    figure.legend(names.values(), names, loc="outside right center", frameon=False, fontsize=8)
 
 
 @torch.no_grad()

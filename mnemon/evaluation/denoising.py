@@ -97,8 +97,7 @@ def error_curves(found: Iterable[tuple[Point, Mapping[str, Any]]]) -> Figure:
         axis.set_ylim(bottom=0)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel(f"squared error per pixel, {READS} reads")
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, frameon=False, fontsize=9, loc="outside right center")
+    plots.one_legend(figure)
     return figure
 
 

@@ -141,7 +141,8 @@ def _scores(
     measured = [(r, n) for r, n in asked if n.outcome == "measured" and settings_of(question, r, n) == settings]
     if "size" in question.settings:
         sizes = grouped_by(measured, lambda pair: str(pair[0]["model"]))
-        whole = {model: max(r["memory_floats"] or 1 for r, _ in pairs) for model, pairs in sizes.items()} | {**usual}
+        largest = {model: max(r["memory_floats"] or 1 for r, _ in pairs) for model, pairs in sizes.items()}
+        whole = {**largest, **usual}
         measured.sort(key=lambda pair: _from_half(pair[0]["memory_floats"], whole[pair[0]["model"]]))
     scores: dict[str, Score] = {}
     for record, note in (*measured, *(pair for pair in asked if pair[1].outcome != "measured")):
