@@ -201,13 +201,17 @@ class Statistician(CodeModel):
         """
         if scorer not in self.class_scorers:
             raise ValueError(f"class_log_scores: expected one of {', '.join(self.class_scorers)}, got {scorer!r}")
-        classes = self.write(support)
         alone = self.write(queries.unsqueeze(queries.ndim - len(self.codec.image_shape)))
-        p = DiagonalGaussian(classes.mean[..., None, :, :], classes.std[..., None, :, :])
-        q = DiagonalGaussian(alone.mean[..., :, None, :], alone.std[..., :, None, :])
-        if scorer == "context_ratio":
-            return p.log_overlap(q)
-        return -p.kl(q) if scorer == "context_kl" else -q.kl(p)
+        return _compare(self.write(support), alone, scorer)
+
+    def log_membership(self, state: ContextState, items: Tensor) -> Tensor:
+        """How surely an item is found to be of its own episode among those of a batch, by `context_ratio`: the log of its
+        episode's share in int q(c | X_j) q(c | x) / p(c) dc over all j. Training may maximise it.
+
+        Shapes: state of batch shape (B), items (B, *X), one for each episode -> (B)
+        """
+        alone = self._pool("log_membership", self.codec.encodings(items[:, None]), None, None, None)
+        return _compare(state, alone, "context_ratio").log_softmax(-1).diagonal()
 
     def _check_state(self, where: str, state: ContextState) -> None:
         if not isinstance(state, ContextState) or state.mean.shape[-1] != self.context_dim:
@@ -266,6 +270,15 @@ class NeuralStatistician(Statistician):
 
     def _prior_mean(self, c: Tensor) -> Tensor:
         return self._code_prior(c).mean
+
+
+def _compare(classes: ContextState, queries: ContextState, scorer: str) -> Tensor:
+    """Every query with every class. Shapes: batch shapes (*B, W) and (*B, Q) -> (*B, Q, W)"""
+    p = DiagonalGaussian(classes.mean[..., None, :, :], classes.std[..., None, :, :])
+    q = DiagonalGaussian(queries.mean[..., :, None, :], queries.std[..., :, None, :])
+    if scorer == "context_ratio":
+        return p.log_overlap(q)
+    return -p.kl(q) if scorer == "context_kl" else -q.kl(p)
 
 
 def moments(outputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -79,6 +79,7 @@ def parse(values: Mapping[str, Any]) -> Config:
         )
     if config.objective.write_some and config.objective.write_fraction < 1:
         raise ValueError("objective.write_some: expected no write_fraction beside it, since it draws its own")
+    _check_membership(config)
     if not config.objective.address_lag > 0:
         raise ValueError(f"objective.address_lag: expected above 0, got {config.objective.address_lag}")
     _check_targets(config)
@@ -96,6 +97,21 @@ def parse(values: Mapping[str, Any]) -> Config:
     if not config.training.trust_coefficient > 0:
         raise ValueError(f"training.trust_coefficient: expected above 0, got {config.training.trust_coefficient}")
     return config
+
+
+def _check_membership(config: Config) -> None:
+    objective, where = config.objective, "objective.membership_weight"
+    if not objective.membership_weight >= 0:
+        raise ValueError(f"{where}: expected at least 0, got {objective.membership_weight}")
+    if not objective.membership_weight:
+        return
+    if not objective.write_some and objective.write_fraction == 1:
+        raise ValueError(f"{where}: needs items that are not written; set objective.write_some = true")
+    if config.data.batch_size < 2 or config.data.duplicate > 1:
+        raise ValueError(
+            f"{where}: needs several episodes in a batch, each once, got data.batch_size = {config.data.batch_size} and "
+            f"data.duplicate = {config.data.duplicate}"
+        )
 
 
 def _check_warmup(where: str, stage: StageConfig) -> None:

@@ -14,6 +14,7 @@ from mnemon.core.protocol import MemoryModel, Terms
 from mnemon.data.corruptions import corrupt
 from mnemon.models.codec_model import CodecModel, take_items
 from mnemon.models.energy import EnergyModel
+from mnemon.models.statistician import Statistician
 from mnemon.objectives import Estimator
 from mnemon.training.config import ObjectiveConfig
 from mnemon.training.schedules import FULL_BOUND, BoundWeights
@@ -48,6 +49,11 @@ def check_objective(model: MemoryModel, config: ObjectiveConfig) -> None:
     """Refuse an objective that the model cannot be trained with."""
     if isinstance(model, CodecModel):
         estimator_of(model, config)
+        if config.membership_weight and not isinstance(model, Statistician):
+            raise ValueError(
+                f"objective.membership_weight: {type(model).__name__} has no context to compare items and episodes by; "
+                "leave it out, or train a statistician"
+            )
         return
     plain = ObjectiveConfig(corruption=config.corruption, level=config.level)
     for name, value in vars(config).items():
@@ -167,6 +173,11 @@ def bound_loss(
     if extra is not None:
         auxiliary = extra.mean()
         objective = objective + auxiliary
+    if config.membership_weight > 0:
+        assert isinstance(model, Statistician)
+        assert write_mask is not None
+        membership = _membership(model, found.state, x, mask, write_mask)
+        objective, auxiliary = objective + config.membership_weight * membership, auxiliary + membership
     agreement = zero if found.agreement is None else found.agreement
     reported = {**parts, "loss": -objective, "recall": recall, "auxiliary": auxiliary, "agreement": agreement}
     return StepResult(-objective, torch.stack([reported[name].detach().float() for name in NAMES]))
@@ -216,6 +227,15 @@ def _subset(x: Tensor, mask: Tensor | None, fraction: float | None, generator: t
 def _mean_per_frame(values: Tensor, counts: Tensor | None) -> Tensor:
     """Per frame, averaged over episodes. Shapes: (*B, T) both -> ()"""
     return values.mean() if counts is None else ((values * counts).sum(-1) / counts.sum(-1)).mean()
+
+
+def _membership(model: Statistician, state: Any, x: Tensor, mask: Tensor | None, written: Tensor) -> Tensor:
+    """`Statistician.log_membership` of the first item of each episode that was not written, averaged over the episodes
+    that have one. Items of an episode come in a random order. Shapes: x (B, T, *X), written (B, T) -> ()"""
+    left = ~written if mask is None else mask & ~written
+    items = take_items(x, left.int().argmax(-1, keepdim=True)).squeeze(1)
+    found, counts = model.log_membership(state, items), left.any(-1)
+    return (found * counts).sum() / counts.sum().clamp(min=1)
 
 
 def _recall(

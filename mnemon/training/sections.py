@@ -169,7 +169,8 @@ class ModelConfig:
 class ObjectiveConfig:
     """What training maximises, in nats per frame.
 
-    conditional - memory_weight * memory_kl + recall_weight * log p(x | recall of a corrupted x).
+    conditional - memory_weight * memory_kl + recall_weight * log p(x | recall of a corrupted x), and beside it
+    membership_weight * log_membership.
     The defaults are the joint bound. `write_fraction` below 1 writes a random subset of each episode and
     scores all of it; `write_some` does so with a part of any size, from one item to all. `bound_weight` scales the
     bound's part; reported bounds are never weighted.
@@ -185,6 +186,10 @@ class ObjectiveConfig:
     bound_weight: float = 1.0
     write_fraction: float = 1.0
     write_some: bool = False
+    membership_weight: float = 0.0
+    """Of log_membership, in nats an episode: how surely an item that was not written is found, by contexts, to be of its
+    episode among those of the batch. What contexts tell of a class then need not pay for itself in pixels. Needs items
+    that are not written (`write_some` or `write_fraction`), and batches of several episodes."""
     recall_weight: float = 0.0
     recall_draws: bool = False
     """Draw the latents of the recall in place of taking their means. Of the true image (level = 0), and with the KL of
