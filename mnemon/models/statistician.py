@@ -205,8 +205,8 @@ class Statistician(CodeModel):
         return _compare(self.write(support), alone, scorer)
 
     def log_membership(self, state: ContextState, items: Tensor) -> Tensor:
-        """How surely an item is found to be of its own episode among those of a batch, by `context_ratio`: the log of its
-        episode's share in int q(c | X_j) q(c | x) / p(c) dc over all j. Training may maximise it.
+        """How surely an item is found to be of its own episode among those of a batch, by `context_ratio`: the log of
+        that episode's share in int q(c | X_j) q(c | x) / p(c) dc over all j. Training may maximise it.
 
         Shapes: state of batch shape (B), items (B, *X), one for each episode -> (B)
         """

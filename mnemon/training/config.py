@@ -109,8 +109,8 @@ def _check_membership(config: Config) -> None:
         raise ValueError(f"{where}: needs items that are not written; set objective.write_some = true")
     if config.data.batch_size < 2 or config.data.duplicate > 1:
         raise ValueError(
-            f"{where}: needs several episodes in a batch, each once, got data.batch_size = {config.data.batch_size} and "
-            f"data.duplicate = {config.data.duplicate}"
+            f"{where}: needs several episodes in a batch, each once, got data.batch_size = {config.data.batch_size} "
+            f"and data.duplicate = {config.data.duplicate}"
         )
 
 

@@ -187,9 +187,9 @@ class ObjectiveConfig:
     write_fraction: float = 1.0
     write_some: bool = False
     membership_weight: float = 0.0
-    """Of log_membership, in nats an episode: how surely an item that was not written is found, by contexts, to be of its
-    episode among those of the batch. What contexts tell of a class then need not pay for itself in pixels. Needs items
-    that are not written (`write_some` or `write_fraction`), and batches of several episodes."""
+    """Of log_membership, in nats an episode: how surely an item that was not written is found, by contexts, to be of
+    its episode among those of the batch. What contexts tell of a class then need not pay for itself in pixels. Needs
+    items that are not written (`write_some` or `write_fraction`), and batches of several episodes."""
     recall_weight: float = 0.0
     recall_draws: bool = False
     """Draw the latents of the recall in place of taking their means. Of the true image (level = 0), and with the KL of

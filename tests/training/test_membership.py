@@ -100,9 +100,7 @@ def test_bad_settings():
         config(objective={"write_some": True, "membership_weight": -1.0})
     with pytest.raises(ValueError, match=r"membership_weight: needs several episodes in a batch"):
         config(objective=WEIGHTED, data={"batch_size": 1})
+    settings = of_kind("vae", objective=WEIGHTED)
+    vae = build_model(dataclasses.replace(settings.model, image_shape=training_data(settings).image_shape))
     with pytest.raises(ValueError, match=r"membership_weight: VAE has no context to compare"):
-        settings = of_kind("vae", objective=WEIGHTED)
-        data = training_data(settings)
-        check_objective(
-            build_model(dataclasses.replace(settings.model, image_shape=data.image_shape)), settings.objective
-        )
+        check_objective(vae, settings.objective)
