@@ -340,11 +340,6 @@ def test_seeds_are_summed_up_with_students_interval():
     assert nothing["value"] is None
 
 
-def test_students_factors():
-    for number, factor in store.STUDENT.items():
-        assert factor == pytest.approx(stats.t.ppf(0.975, number - 1), abs=5e-4)
-
-
 def test_reads_that_go_on_are_reads_from_the_beginning():
     data = catalog.load("glyphs", "test")
     x = (data.images[:6] > 127).float()
@@ -366,6 +361,8 @@ def test_step_times_leave_out_the_first_epoch():
     lines.insert(2, {"kind": "validation"})
     found = step_times(lines, 100)
     assert (found["step_ms"], found["epochs"]) == (500.0, 3)
+    half = stats.t.ppf(0.975, 2) * stats.sem([1000.0, 500.0, 250.0])
+    assert found["interval"] == pytest.approx(half)
 
 
 def test_updates_are_those_of_the_protocol(place):

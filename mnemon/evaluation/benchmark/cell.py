@@ -22,6 +22,7 @@ from mnemon.evaluation.benchmark.pictures import draw_cell
 from mnemon.evaluation.benchmark.protocol import BITS_ONLY, UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.store import PICTURE, Answers, Cell
 from mnemon.evaluation.benchmark.subject import Subject, untrained_model
+from mnemon.evaluation.likelihood import student
 from mnemon.evaluation.questions import EXPERIMENT
 from mnemon.pretrained import load_run
 from mnemon.training import checkpoint
@@ -128,13 +129,13 @@ def _train(work: Work, until: float | None) -> None:
 
 
 def step_times(metrics: Sequence[Mapping[str, Any]], frames: int) -> dict[str, Any]:
-    """Milliseconds of an update from a training's own record: the middle of its epochs, and 1.96 standard errors.
+    """Milliseconds of an update from a training's own record: the middle of its epochs, and their Student's interval.
 
     The first epoch, in which a GPU captures the step, is left out where there are others.
     """
     times = [1000 * frames / line["frames_per_second"] for line in metrics if line["kind"] == "train"]
     times = times[1:] or times
-    spread = 1.96 * statistics.stdev(times) / len(times) ** 0.5 if len(times) > 1 else float("nan")
+    spread = student(len(times)) * statistics.stdev(times) / len(times) ** 0.5 if len(times) > 1 else float("nan")
     return {"step_ms": statistics.median(times), "interval": spread, "epochs": len(times)}
 
 

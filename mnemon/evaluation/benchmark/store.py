@@ -13,14 +13,12 @@ from typing import Any
 from mnemon.core.state import atomic_path
 from mnemon.evaluation import results
 from mnemon.evaluation.benchmark.protocol import KINDS
+from mnemon.evaluation.likelihood import student
 from mnemon.evaluation.questions import QUESTIONS, read_note
 
 ANSWERS = "answers.json"
 PICTURE = "picture"
 """Kept among the parts: that it was drawn."""
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-"""Half widths of a 95% interval of a mean of so many numbers, in standard errors."""
-NORMAL = 1.96
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ def _mean(group: list[dict[str, Any]]) -> dict[str, Any]:
     error = statistics.stdev(values) / math.sqrt(number)
     command = str(first["command"]).replace(f" --seed {first['seed']}", "")
     return results.result(**{
-        **first, "value": statistics.fmean(values), "interval": float(f"{STUDENT.get(number, NORMAL) * error:.4g}"),
+        **first, "value": statistics.fmean(values), "interval": float(f"{student(number) * error:.4g}"),
         "num_seeds": number, "seed": None, "command": command,
     })  # fmt: skip
 
