@@ -52,8 +52,16 @@ class Work:
     @classmethod
     def open(cls, cell: Cell, protocol: Protocol, place: Place) -> Work:
         data, config = training_data(cell, protocol, place)
-        answers = Answers.open(cell.folder(place.runs), protocol.fingerprint(config))
-        return cls(cell, protocol, place, data, config, answers)
+        answers = Answers.open(cell.folder(place.runs), protocol.settings(config))
+        work = cls(cell, protocol, place, data, config, answers)
+        if answers.training is None and (work.run / checkpoint.CONFIG).is_file():
+            begun = checkpoint.read_config(work.run).as_dict()
+            if other := checkpoint.differences(config.as_dict(), begun):
+                raise ValueError(
+                    f"{work.run}: a training of other settings than those asked for ({'; '.join(other[:3])}); delete "
+                    "it, or use other --runs"
+                )
+        return work
 
     @property
     def run(self) -> Path:
