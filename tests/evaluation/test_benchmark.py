@@ -134,6 +134,16 @@ def test_the_updates_of_the_whole_grid_cost_half_an_hour():
     assert sum(protocol.estimated_seconds(cell.kind)[0] for cell in plan(protocol)) <= 30 * 60
 
 
+def test_a_seed_that_is_named_twice_is_one():
+    assert plan(tiny(), kinds=("vae",), seeds=(4, 4, 2)) == [Cell("glyphs", "vae", 2), Cell("glyphs", "vae", 4)]
+
+
+def test_what_is_not_trained_has_one_seed():
+    assert plan(tiny(), kinds=("copy", "vae"), seeds=(7,)) == [Cell("glyphs", "vae", 7)]
+    with pytest.raises(ValueError, match=r"--seed: .* asked with the first \(glyphs: 0\); got 7"):
+        plan(tiny(), kinds=("copy",), seeds=(7,))
+
+
 def test_names_that_are_not_there():
     with pytest.raises(ValueError, match="did you mean 'omniglot'"):
         plan(Protocol.load(), data=("omniglott",))

@@ -60,13 +60,23 @@ def plan(
         for seed in _seeds(protocol, name, kind, seeds)
         if not kinds or kind in kinds
     ]
+    if not cells:
+        first = ", ".join(f"{name}: {protocol.seeds(name)[0]}" for name in chosen)
+        raise ValueError(
+            f"--seed: memories that are not trained are the same with every seed, and asked with the first ({first}); "
+            f"got {', '.join(map(str, seeds))}"
+        )
     return sorted(cells, key=lambda cell: (cell.seed, chosen.index(cell.data)))
 
 
 def _seeds(protocol: Protocol, data: str, kind: str, chosen: Sequence[int]) -> Sequence[int]:
     """What is not trained is the same with every seed, and is asked once."""
     seeds = protocol.seeds(data)
-    return [seed for seed in seeds[:1] if not chosen or seed in chosen] if kind in UNTRAINED else chosen or seeds
+    return (
+        [seed for seed in seeds[:1] if not chosen or seed in chosen]
+        if kind in UNTRAINED
+        else list(dict.fromkeys(chosen)) or seeds
+    )
 
 
 def status(cell: Cell, protocol: Protocol, runs: Path) -> Status:
