@@ -146,6 +146,18 @@ def test_figures(tmp_path):
     assert all(file.stat().st_size > 1000 for file in files)
 
 
+def test_few_wrong_pixels_can_be_told_from_none(tmp_path, monkeypatch):
+    """0, a thousandth and a tenth stand apart, which is what memories differ by."""
+    drawn = []
+    monkeypatch.setattr("mnemon.plots.save", lambda figure, path: drawn.append(figure))
+    draw_capacity(list(capacity(evaluation())), tmp_path)
+    for axis in drawn[0].axes:
+        none, few, many = (axis.transData.transform((4, value))[1] for value in (0.0, 1e-3, 1e-1))
+        low, high = axis.bbox.y0, axis.bbox.y1
+        assert none == pytest.approx(low)
+        assert min(few - none, many - few) > 0.1 * (high - low)
+
+
 def test_runs_of_two_sizes_are_one_curve_of_the_tradeoff(tmp_path, monkeypatch):
     """Runs that differ in size alone share a curve; the same model under another name, as an ablation is, has its own;
     and what has no memory is no curve."""
