@@ -34,6 +34,18 @@ def nobody(model):
     return False
 
 
+def test_quick_numbers_are_not_mixed_with_others():
+    """Neither on the same data set, nor as another data set beside it."""
+    real = joint(-90.0, -91.0)
+    quick = [
+        {**r, "command": f"{r['command']} --quick"} for r in (*joint(-1.0, -2.0, -3.0), *joint(-4.0, data="letters"))
+    ]
+    assert data_sets([*quick, *real]) == ["digits"]
+    assert {name: score.value for name, score in column([*quick, *real]).scores.items()} == {"m0": -90.0, "m1": -91.0}
+    assert "quick" not in which_memory_page([*quick, *real], nobody)
+    assert data_sets(quick) == ["digits", "letters"]  # alone they are shown, and called so
+
+
 def test_intervals_that_overlap_make_a_tie():
     found = column(joint(-90.0, -90.9, -91.1, -95.0))
     assert [score.model for score in found.best] == ["m0", "m1"]
