@@ -205,6 +205,25 @@ def test_a_saved_memory_reads_the_same(tmp_path):
     torch.testing.assert_close(model.read(loaded, images(2, 3)), model.read(state, images(2, 3)), rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("stepwise", [True, False])
+def test_the_loss_is_the_error_of_all_read_steps_or_of_the_last(stepwise):
+    """Against loops over cues and steps, of an episode whose third pattern is not there. EBMM, A.4."""
+    model = make(stepwise=stepwise, read_steps=3)
+    x, targets, cue = images(2, 3), images(2, 4, seed=1), images(2, 4, seed=2)
+    mask = torch.tensor([[True, True, False]] * 2)
+    with torch.no_grad():
+        loss, read = model.recall_loss(x, cue, targets=targets, mask=mask)
+        state = model.write(x[:, :2])
+        steps = model.trajectory(state, cue)
+    assert loss.shape == (2, 4)
+    for found, expected in zip(read, steps, strict=True):
+        torch.testing.assert_close(found, expected)
+    for episode in range(2):
+        for item in range(4):
+            errors = [float(((step - targets)[episode, item] ** 2).sum()) for step in steps]
+            assert float(loss[episode, item]) == pytest.approx(sum(errors) if stepwise else errors[-1])
+
+
 def test_an_episode_of_one_pattern():
     model = make()
     state = model.write(images(1))
