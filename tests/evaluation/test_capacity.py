@@ -78,6 +78,12 @@ def test_associative_memories_repair_few_patterns():
     assert HopfieldModel((1, 8, 16)).memory_floats(None) == 8256
 
 
+def test_intervals_are_over_episodes():
+    """Images of an episode share a memory: they are one measurement."""
+    found = measure_recall(HopfieldModel(SHAPE), bits(), FLIPS, episode_length=4, num_episodes=7)
+    assert found.error.count == found.wrong.count == 7
+
+
 def test_every_model_gets_the_same_cues():
     seen = []
 

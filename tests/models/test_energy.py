@@ -248,6 +248,51 @@ def test_a_divergent_write_is_caught_and_changes_nothing():
     assert torch.equal(prior.weights, kept)
 
 
+def shaken(net):
+    """Nothing is 0 or 1 as before training."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return net.double()
+
+
+def test_the_gated_energy_is_that_of_the_appendix():
+    """B.1 item by item: one matrix on (x, state) for the gate, one for the static units, the memory on x alone."""
+    net = shaken(GatedEnergy(SHAPE, hidden=7, dynamic_size=3, num_hops=4))
+    gate, static = torch.cat((net.by_item.weight, net.by_state.weight), 1).split((7, 4))
+    gate_bias, static_bias = net.by_item.bias.split((7, 4))
+    with torch.no_grad():
+        for image, found in zip(images(3), net(images(3)), strict=True):
+            x, state = 2 * image.flatten() - 1, torch.zeros(7, dtype=torch.float64)
+            for _ in range(4):
+                z = torch.cat((x, state))
+                c = torch.tanh(torch.cat((net.memory.weight @ x + net.memory.bias, static @ z + static_bias)))
+                u = torch.sigmoid(gate @ z + gate_bias)
+                state = u * c + (1 - u) * state
+            torch.testing.assert_close(found, net.energy.weight[0] @ state)
+
+
+def test_the_hops_of_the_residual_energy_are_those_of_the_appendix():
+    """B.2 after its encoder, with the gate between candidate and state (the appendix has the candidate twice)."""
+    net = shaken(ResNetEnergy(SHAPE, channels=2, hidden=5, dynamic_size=2, num_hops=3))
+    hidden, gate = torch.cat((net.by_item.weight, net.by_state.weight), 1).chunk(2)
+    hidden_bias, gate_bias = net.by_item.bias.chunk(2)
+
+    def norm(v):
+        return (v - v.mean()) / (v.var(correction=0) + 1e-5).sqrt() * net.norm.weight + net.norm.bias
+
+    with torch.no_grad():
+        encoded = net.encoding_norm(net.encoding(net.blocks(2 * images(3) - 1).flatten(1)))
+        for code, found in zip(encoded, net(images(3)), strict=True):
+            x, state = torch.tanh(torch.cat((net.memory(code), net.static(code)))), torch.zeros(5, dtype=torch.float64)
+            for _ in range(3):
+                z = torch.cat((x, state))
+                c, u = norm(torch.tanh(hidden @ z + hidden_bias)), torch.sigmoid(gate @ z + gate_bias)
+                state = u * c + (1 - u) * state
+            torch.testing.assert_close(found, net.energy.weight[0] @ torch.tanh(net.head(state)))
+
+
 @pytest.mark.parametrize("both_halve", [False, True])
 def test_hops_of_the_convolutional_energy_begin_at_zeros(both_halve):
     """Every hop is that of one convolution of (item, state) with one bias, the first from a state of zeros. B.3."""

@@ -92,6 +92,24 @@ def test_observed_pixels_that_do_not_fit(model):
         model.read(state, images(3), observed=torch.ones(4))
 
 
+def test_storkey_writes_a_pattern_once():
+    x, often = images(3), torch.tensor([1.0, 3.0, 1.0])
+    model = HopfieldModel(SHAPE)
+    assert torch.equal(model.write(x, weights=often).weights, model.write(x).weights)
+    hebb = HopfieldModel(SHAPE, "hebb")
+    torch.testing.assert_close(hebb.write(x, weights=often).weights, hebb.write(x[[0, 1, 1, 1, 2]]).weights)
+
+
+def test_slots_are_filled_with_what_is_there():
+    """Two episodes of five, of which one has two images only: no slot of it goes to an image that is not there."""
+    model, x = SlotMemory(SHAPE, 2 * 16), images(2, 5)
+    mask = torch.tensor([[True] * 5, [False, True, False, False, True]])
+    for seed in range(5):
+        state = model.write(x, mask=mask, generator=torch.Generator().manual_seed(seed))
+        assert state.items.shape == (2, 2, 16)
+        torch.testing.assert_close(model.read(state, x)[1, [1, 4]], x[1, [1, 4]])
+
+
 def test_settings_that_do_not_fit():
     for beta in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="beta: expected a positive, finite number"):
