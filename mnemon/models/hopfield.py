@@ -103,7 +103,7 @@ class ModernHopfieldModel(PatternModel):
 
     def _recall(self, state: ItemState, x: Tensor) -> Tensor:
         found = retrieve(2 * state.items - 1, 2 * self._flat(x) - 1, self.beta, counts=state.counts)
-        return ((found + 1) / 2).unflatten(-1, self.image_shape)
+        return ((found + 1) / 2).clamp(0, 1).unflatten(-1, self.image_shape)  # a mean may round to beyond them
 
 
 class SlotMemory(PatternModel):

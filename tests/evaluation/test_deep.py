@@ -90,6 +90,7 @@ def test_novelty_of_pixels_finds_what_was_written():
     assert found["pixels_written"].value == 1  # the nearest written image of a written image is itself
     assert found["pixels_same_class"].value > 0.95  # copies of a pattern with few flips
     assert 0 <= found["model_written"].value <= 1
+    assert {estimate.count for estimate in found.values()} == {4}  # intervals are over episodes
 
 
 @pytest.mark.parametrize(("name", "level"), [("salt_and_pepper", 0.2), ("half", 1)])

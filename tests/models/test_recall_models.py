@@ -41,6 +41,16 @@ def test_one_memory_is_read_by_many_and_many_by_one_cue(model):
     assert model.read(states, cues[:, :0]).shape == (2, 0, *SHAPE)
 
 
+def test_reads_can_be_read_again(model):
+    """No rounding leads out of [0, 1], whatever the share of each pattern: what is read is a cue for the next read."""
+    for seed in range(10):
+        x = images(11, seed=seed).round()
+        state = model.write(x, generator=torch.Generator().manual_seed(seed))
+        for cue in (images(50, seed=seed + 1), x):
+            read = model.read(state, model.read(state, cue), steps=2)
+            assert ((read >= 0) & (read <= 1)).all()
+
+
 def test_floats_are_numbers_not_bytes(model):
     single, double = images(2, 3), images(2, 3).double()
     floats = model.memory_floats(model.write(single))
