@@ -192,6 +192,14 @@ def test_a_clear_lead_a_tie_and_no_pattern():
     assert mixed.verdict.startswith("It depends on the data")
 
 
+def test_who_is_most_often_among_the_best_is_named():
+    """One model leads on two of three data sets; or is among the best on one, and alone on another."""
+    twice = [*joint(-90.0, -95.0), *joint(-80.0, -85.0, data="colours"), *joint(-75.0, -70.0, data="letters")]
+    assert advice(*twice)["joint"].verdict == "`m0` is ahead of all others on 2 of 3 data sets."
+    tied = [*joint(-90.0, -90.2), *joint(-80.0, -85.0, data="colours"), *joint(-75.0, -90.0, -70.0, data="letters")]
+    assert advice(*tied)["joint"].verdict == "`m0` is among the best on 2 of 3 data sets, alone on 1."
+
+
 def test_swapping_two_models_swaps_the_winner():
     for values, winner in (((-90.0, -95.0), "`m0`"), ((-95.0, -90.0), "`m1`")):
         assert advice(*joint(*values))["joint"].verdict.startswith(winner)
