@@ -60,10 +60,15 @@ def test_the_pairwise_preset_corrects_flips(trained, tmp_path):
     settings = ("--data", folder / "bits", "--accelerator", "cpu", *options)
     run("train", "ebmm-pairwise-patterns", "--out", tmp_path / "run", *settings)
     out = ("--out", tmp_path / "r.json", "--device", "cpu")
-    run("eval", tmp_path / "run", "--part", "capacity", "--episodes", 8, "--data", folder / "bits", *out)
+    done = run("eval", tmp_path / "run", "--part", "capacity", "--episodes", 8, "--data", folder / "bits", *out)
+    shown = " ".join(done.output.split())
+    for name in ("wrong pixels in per cent", "squared error per pixel", "10% of the bits flipped", "copy of the cue"):
+        assert name in shown
     wrong = {r["model"]: r for r in json.loads((tmp_path / "r.json").read_text()) if r["metric"] == "wrong_pixels"}
     assert wrong["ebmm"]["memory_floats"] == wrong["hopfield, storkey"]["memory_floats"] == 32 * 33 // 2
     assert wrong["ebmm"]["value"] < 0.5 * wrong["copy of the cue"]["value"]
+    for name, record in wrong.items():  # every number stands beside the memory that it is of
+        assert f"{name} {100 * record['value']:.3g}" in shown
 
 
 def test_figures_show_what_is_read(trained, tmp_path):

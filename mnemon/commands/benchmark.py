@@ -63,7 +63,7 @@ def memory(
 
     Example: mnemon bench memory --data omniglot --minutes 9 --device cuda
     """
-    from mnemon.evaluation.benchmark.grid import plan, results_path, run_grid, status
+    from mnemon.evaluation.benchmark.grid import checked_status, plan, results_path, run_grid, status
     from mnemon.evaluation.benchmark.material import Place
     from mnemon.evaluation.benchmark.protocol import Protocol
 
@@ -80,7 +80,7 @@ def memory(
     )
     cells = plan(protocol, data or (), model or (), seed or ())
     if show:
-        _show_plan([status(cell, protocol, place.runs) for cell in cells], protocol, console, as_json)
+        _show_plan([checked_status(cell, protocol, place.runs) for cell in cells], protocol, console, as_json)
         return
     make_folder(place.runs)
     make_folder(place.out)

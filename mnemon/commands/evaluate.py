@@ -173,12 +173,14 @@ def _measure(
 
 
 def _tables(title: str, records: list[dict[str, Any]]) -> Iterator[Table]:
-    """All results on one data set: those of few-shot memories as grids."""
+    """All results on one data set: those of few-shot memories, and of episodes of several lengths, as grids."""
+    from mnemon.evaluation.capacity_pictures import is_capacity
     from mnemon.evaluation.cells import cell_of, is_fewshot
 
-    others = [record for record in records if not is_fewshot(record)]
+    others = [record for record in records if not is_fewshot(record) and not is_capacity(record)]
     if others:
         yield _table(title, others)
+    yield from _capacity_grids(title, [record for record in records if is_capacity(record)])
     samples = max((record["num_samples"] or 1 for record in records), default=1)
     bound = f"bound by {samples} samples of unwritten images, nats"
     grids: list[tuple[Any, str, str, str]] = [
@@ -196,16 +198,34 @@ def _tables(title: str, records: list[dict[str, Any]]) -> Iterator[Table]:
             yield _grid(f"{title}: {about}", row, found)
 
 
-def _grid(title: str, corner: str, found: dict[tuple[str, str], dict[str, Any]]) -> Table:
+def _capacity_grids(title: str, records: list[dict[str, Any]]) -> Iterator[Table]:
+    """A memory in each row, a number of written items in each column, for either error."""
+    errors = {"wrong_pixels": "wrong pixels in per cent", "mse_recalled": "squared error per pixel in hundredths"}
+    for metric, about in errors.items():
+        mine = [record for record in records if record["metric"] == metric]
+        found = {(str(record["model"]), str(record["episode_length"])): record for record in mine}
+        if found:
+            damage = str(mine[0]["note"]).removeprefix("capacity: ")
+            yield _grid(f"{title}: {about}, {damage}; columns: written items", "memory", found, hundredths=True)
+
+
+def _grid(title: str, corner: str, found: dict[tuple[str, str], dict[str, Any]], *, hundredths: bool = False) -> Table:
     """Values by row and column, and the widest interval below."""
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", caption_justify="left")
     columns = list(dict.fromkeys(column for _, column in found))
-    for name in (corner, *columns):
+    table.add_column(corner, justify="left" if hundredths else "right", no_wrap=True)
+    for name in columns:
         table.add_column(name, justify="right")
     for row in dict.fromkeys(row for row, _ in found):
-        table.add_row(row, *(f"{found[row, name]['value']:.4g}" if (row, name) in found else "" for name in columns))
-    table.caption = f"± at most {max(record['interval'] or 0 for record in found.values()):.2g}"
+        values = [found[row, name]["value"] if (row, name) in found else None for name in columns]
+        table.add_row(row, *("" if value is None else _shown(value, hundredths) for value in values))
+    widest = max(record["interval"] or 0 for record in found.values())
+    table.caption = f"± at most {100 * widest if hundredths else widest:.2g}"
     return table
+
+
+def _shown(value: float, hundredths: bool) -> str:
+    return f"{100 * value:.3g}" if hundredths else f"{value:.4g}"
 
 
 def _table(title: str, records: list[dict[str, Any]]) -> Table:

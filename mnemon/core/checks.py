@@ -87,6 +87,27 @@ def check_codes(where: str, codes: Tensor, code_dim: int) -> None:
         raise ValueError(f"{where}: expected at least one episode, got an empty batch {tuple(codes.shape)}")
 
 
+def check_images(where: str, x: Tensor, image_shape: Sequence[int]) -> None:
+    """Images are floating, (*B, T, *X) with the model's own *X."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"{where}: expected x as a Tensor, got {type(x).__name__}; use torch.as_tensor")
+    shape = tuple(image_shape)
+    if x.ndim <= len(shape) or tuple(x.shape[-len(shape) :]) != shape:
+        remedy = "add an item dimension" if tuple(x.shape) == shape else "resize the images to this size"
+        wanted = ", ".join(map(str, shape))
+        raise ValueError(f"{where}: expected x (*B, T, {wanted}), got {tuple(x.shape)}; {remedy}")
+    if not x.is_floating_point():
+        remedy = "convert with x.float()" if x.dtype == torch.bool else "divide by 255"
+        raise ValueError(f"{where}: expected images as floats in [0, 1], got {x.dtype}; {remedy}")
+
+
+def check_observed(where: str, observed: Tensor, shape: Sequence[int]) -> None:
+    """Which pixels of a cue are to be trusted: bools that broadcast to it."""
+    check_broadcast(f"{where}: observed", observed, shape)
+    if observed.dtype != torch.bool:
+        raise ValueError(f"{where}: observed: expected bools, True for what is seen, got {observed.dtype}; use .bool()")
+
+
 def check_item_shape(where: str, name: str, value: Tensor, shape: Sequence[int]) -> None:
     """Masks and weights have one entry per item."""
     if not isinstance(value, Tensor):

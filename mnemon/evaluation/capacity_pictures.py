@@ -44,6 +44,7 @@ def draw_capacity(records: Iterable[Mapping[str, Any]], out: Path) -> list[Path]
         for axis, (metric, label) in zip(figure.subplots(1, 2), METRICS.items(), strict=True):
             mine = [record for record in found if record["data"] == data and record["metric"] == metric]
             plots.curves(axis, _series(mine), xlabel="patterns written", ylabel=label)
+            _spread_small_errors(axis)
         plots.one_legend(figure)
         files.append(out / f"capacity_{data}.png")
         plots.save(figure, files[-1])
@@ -110,6 +111,11 @@ def _tradeoff(axis: Any, records: list[Mapping[str, Any]]) -> None:
     for number, name in enumerate(name for name in points if name not in sized):
         dashes = DASHES[number % len(DASHES)]
         axis.axhline(points[name][0], linestyle=dashes, linewidth=1.2, color=plots.INK, label=name)
+    _spread_small_errors(axis)
+
+
+def _spread_small_errors(axis: Any) -> None:
+    """Logarithmic but for the smallest, also 0: a memory is told from another where few pixels are wrong."""
     axis.set_yscale("symlog", linthresh=SMALL)
     axis.set_ylim(bottom=0)
 

@@ -79,16 +79,22 @@ def class_bounds(
     return found
 
 
+def over_memories(cell: Cell, values: Tensor) -> Estimate:
+    """The mean of a cell's numbers, with its interval over memories: images that one memory explains are not
+    independent. Shapes: (num_episodes, classes dealt)"""
+    return Estimate.of(values.unflatten(-1, (-1, cell.classes)).mean(-1))
+
+
 def short_of_optimal(bounds: Mapping[Cell, Tensor]) -> dict[Cell, Estimate]:
     """Nats that are lost to the best one can do with more classes in memory: the bound with one class, less log C.
 
     A memory of C disjoint classes costs a perfect model log C, the choice of the class (VMA, figure 5A). Image by image
-    against the memory of its own class alone.
+    against the memory of its own class alone; the interval is over the memories of C classes.
     """
     found = {}
     for cell, values in bounds.items():
         alone = bounds[Cell(1, cell.examples)][:, : values.shape[1]]
-        found[cell] = Estimate.of(alone.double() - math.log(cell.classes) - values)
+        found[cell] = over_memories(cell, alone.double() - math.log(cell.classes) - values)
     return found
 
 

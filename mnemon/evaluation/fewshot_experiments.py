@@ -19,7 +19,7 @@ from mnemon.evaluation.fewshot import (
     nearest_neighbour_scores,
     scorers_of,
 )
-from mnemon.evaluation.fewshot_bounds import class_bounds, fitting, kl_breakdown, short_of_optimal
+from mnemon.evaluation.fewshot_bounds import class_bounds, fitting, kl_breakdown, over_memories, short_of_optimal
 from mnemon.evaluation.likelihood import Estimate
 from mnemon.evaluation.papers import paper_accuracy, paper_cell
 from mnemon.models import MemoryVAE
@@ -52,7 +52,7 @@ def bound_table(
         return
     for cell, values in _bounds(evaluation, classes, examples).items():
         kind, data = evaluation.config.model.kind, evaluation.test.data.name
-        yield _cell_record(evaluation, "table", cell, Estimate.of(values), **paper_cell(kind, data, *cell))
+        yield _cell_record(evaluation, "table", cell, over_memories(cell, values), **paper_cell(kind, data, *cell))
 
 
 def scaling(evaluation: Evaluation, classes: Sequence[int] = fewshot_bounds.DISTRACTORS) -> Iterable[dict[str, Any]]:
@@ -63,7 +63,7 @@ def scaling(evaluation: Evaluation, classes: Sequence[int] = fewshot_bounds.DIST
     bounds = _bounds(evaluation, classes, examples[-1:])
     short = short_of_optimal(bounds)
     for cell, values in bounds.items():
-        yield _cell_record(evaluation, "scaling", cell, Estimate.of(values))
+        yield _cell_record(evaluation, "scaling", cell, over_memories(cell, values))
         yield _cell_record(evaluation, "scaling", cell, short[cell], metric="short_of_optimal", bound=None)
 
 

@@ -33,7 +33,8 @@ WHY_NOT: dict[Need, str] = {
 class Question:
     """One question. `asks` is a plain sentence; `settings` are the names in a note that its numbers are told apart by,
     beside `episode_length` and `memory_floats` of the record; `headline` picks one number for a table of all models,
-    `at` says in words which one where each model has its own; numbers below `least` are not ranked."""
+    `at` says in words which one where each model has its own; numbers surely below `least`, their interval too, are not
+    ranked."""
 
     name: str
     title: str
@@ -207,12 +208,14 @@ def read_note(note: str) -> Note:
 
 
 def benchmark_records(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The records of the benchmark among others, those of all seeds together where there are several seeds.
+    """The records of the benchmark among others, those of all seeds together where there are several seeds. Those of
+    the quick form only where there are no others: the two are not to be compared.
 
     A file holds one record of all seeds (num_seeds above 1, seed null, the interval over seeds) for every number, or,
     where one seed was run, that of the seed (num_seeds 1, the interval over episodes).
     """
-    return [record for record in records if record.get("experiment") == EXPERIMENT]
+    every = [record for record in records if record.get("experiment") == EXPERIMENT]
+    return [record for record in every if not is_quick(record)] or every
 
 
 def is_quick(record: Mapping[str, Any]) -> bool:

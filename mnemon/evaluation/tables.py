@@ -30,7 +30,10 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     """All records of a folder's results files, in the order of the files' names. Benchmarks of speed are left out."""
     records: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path}: not readable as JSON ({error}); make it again, or take it away") from error
         if isinstance(content, list):
             records += [record for record in content if record.get("experiment") and "metric" in record]
     return records

@@ -41,8 +41,7 @@ def write_couplings(x: Tensor, rule: Rule, *, start: Tensor | None = None, count
 
     Shapes: x (*B, T, D), start (*B, D, D), counts (*B, T) -> (*B, D, D)
     """
-    if rule not in RULES:
-        raise ValueError(f"rule: expected one of {', '.join(RULES)}, got {rule!r}")
+    check_rule(rule)
     size = x.shape[-1]
     weights = x.new_zeros(size, size) if start is None else start
     shares = torch.ones_like(x[..., 0]) if counts is None else counts.to(x.dtype)
@@ -51,6 +50,11 @@ def write_couplings(x: Tensor, rule: Rule, *, start: Tensor | None = None, count
     for pattern, share in zip(x.unbind(-2), shares.clamp(max=1).unbind(-1), strict=True):
         weights = weights + share[..., None, None] * _storkey_change(weights, pattern)
     return weights
+
+
+def check_rule(rule: str) -> None:
+    if rule not in RULES:
+        raise ValueError(f"rule: expected one of {', '.join(RULES)}, got {rule!r}")
 
 
 def _storkey_change(weights: Tensor, pattern: Tensor) -> Tensor:

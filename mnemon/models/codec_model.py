@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mnemon import objectives
-from mnemon.core.checks import check_size
+from mnemon.core.checks import check_observed, check_size
 from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.core.protocol import Bound, MemoryModel, Terms
 from mnemon.distributions.gaussian import LOG_2PI
@@ -206,6 +206,7 @@ class CodecModel(MemoryModel):
         self.codec.check("read", cue)
         current = cue
         if observed is not None:
+            check_observed("read", observed, cue.shape)
             current = torch.where(observed, cue, self._blank(state))
         recalled = current
         for _ in range(steps):

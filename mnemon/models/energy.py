@@ -184,7 +184,7 @@ class EnergyModel(RecallModel):
         leading = x.shape[: x.ndim - len(self.image_shape)]
         batch = torch.broadcast_shapes(leading[:-1], state.batch_shape)
         leading = torch.Size((*batch, leading[-1]))
-        flat = x.expand(*leading, *self.image_shape).reshape(-1, leading[-1], *self.image_shape)
+        flat = x.expand(*leading, *self.image_shape).reshape(math.prod(batch), leading[-1], *self.image_shape)
         return flat, state.expand(batch).weights.reshape(len(flat), -1), leading
 
     # -- training ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mnemon.core.checks import check_size
 from mnemon.core.state import State
-from mnemon.memories.hopfield import HopfieldState, Rule, retrieve, settle, write_couplings
+from mnemon.memories.hopfield import HopfieldState, Rule, check_rule, retrieve, settle, write_couplings
 from mnemon.memories.slots import ItemState
 from mnemon.models.recall_model import RecallModel
 
@@ -29,6 +29,7 @@ class HopfieldModel(RecallModel):
     def __init__(self, image_shape: tuple[int, ...], rule: Rule = "storkey", *, num_sweeps: int = 10) -> None:
         super().__init__(image_shape)
         check_size("num_sweeps", num_sweeps)
+        check_rule(rule)
         self.rule, self.num_sweeps, self.size = rule, num_sweeps, math.prod(image_shape)
 
     @property
@@ -96,17 +97,20 @@ class ModernHopfieldModel(PatternModel):
 
     def __init__(self, image_shape: tuple[int, ...], beta: float = 1.0) -> None:
         super().__init__(image_shape)
+        if not 0 < beta < math.inf:
+            raise ValueError(f"beta: expected a positive, finite number, got {beta}")
         self.beta = beta
 
     def _recall(self, state: ItemState, x: Tensor) -> Tensor:
         found = retrieve(2 * state.items - 1, 2 * self._flat(x) - 1, self.beta, counts=state.counts)
-        return ((found + 1) / 2).unflatten(-1, self.image_shape)
+        return ((found + 1) / 2).clamp(0, 1).unflatten(-1, self.image_shape)  # a mean may round to beyond them
 
 
 class SlotMemory(PatternModel):
     """Keeps the images that fit into a number of floats, a random subset of the episode, and recalls the nearest.
 
-    capacity  floats; None keeps everything
+    capacity  floats; None keeps everything. Written on (`prior=`), it draws from what it holds and what is new alike,
+              so that of what was written long ago less is left
     """
 
     def __init__(self, image_shape: tuple[int, ...], capacity: int | None = None) -> None:
@@ -136,7 +140,8 @@ class SlotMemory(PatternModel):
         far = torch.cdist(self._flat(x), state.items)
         if state.counts is not None:
             far = torch.where(state.counts[..., None, :] > 0, far, math.inf)
-        return state.items.take_along_dim(far.argmin(-1)[..., None], -2).unflatten(-1, self.image_shape)
+        items = state.items.expand(*far.shape[:-2], *state.items.shape[-2:])  # one memory may be read by many
+        return items.take_along_dim(far.argmin(-1)[..., None], -2).unflatten(-1, self.image_shape)
 
 
 class CopyModel(PatternModel):
@@ -146,4 +151,4 @@ class CopyModel(PatternModel):
         return 0
 
     def _recall(self, state: ItemState, x: Tensor) -> Tensor:
-        return x
+        return x.expand(*self._batch("read", state, x), *x.shape[x.ndim - len(self.image_shape) - 1 :])

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NoReturn
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_size, holds
+from mnemon.core.checks import check_images, check_observed, check_size, holds
 from mnemon.core.protocol import MemoryModel
 from mnemon.core.state import State
 from mnemon.memories.frames import Frames
@@ -30,7 +30,7 @@ class RecallModel(MemoryModel):
 
     def memory_floats(self, state: State) -> int:
         """Numbers that one episode's memory needs."""
-        return state.nbytes // (4 * max(1, math.prod(state.batch_shape)))
+        return sum(tensor.numel() for tensor in state.tensors().values()) // max(1, math.prod(state.batch_shape))
 
     @property
     @abstractmethod
@@ -51,12 +51,12 @@ class RecallModel(MemoryModel):
         anything."""
         if num_steps is not None:
             check_size("num_steps", num_steps)
-        self._check_shape("write", x)
+        self._check_images("write", x)
         counts = self._counts("write", x, mask, weights)
         x = self._present(x, mask)
         self._check_range("write", x)
         if prior is not None:
-            self._check_state("write: prior", prior)
+            self._check_state("write: prior", prior, x)
         return self._write(x, prior, counts, num_steps, generator)
 
     @abstractmethod
@@ -82,6 +82,9 @@ class RecallModel(MemoryModel):
         """`steps` reads, each from where the last one ended; unobserved pixels start from 0, as erased ones do in
         training. Nothing is drawn. Shapes: (*B, Q, *X) -> (*B, Q, *X)"""
         check_size("steps", steps)
+        self._check_images("read", cue)
+        if observed is not None:
+            check_observed("read", observed, cue.shape)
         recalled = current = cue if observed is None else torch.where(observed, cue, 0.0)
         self._check("read", current, state)
         for _ in range(steps):
@@ -129,27 +132,30 @@ class RecallModel(MemoryModel):
 
     def _check(self, where: str, x: Tensor, state: Any) -> None:
         """Images of this model's shape, as floats in [0, 1], and a state of this model's."""
-        self._check_shape(where, x)
+        self._check_images(where, x)
         self._check_range(where, x)
-        self._check_state(where, state)
+        self._check_state(where, state, x)
 
-    def _check_shape(self, where: str, x: Tensor) -> None:
-        shape = ", ".join(map(str, self.image_shape))
-        rank = len(self.image_shape)
-        if x.ndim <= rank or tuple(x.shape[-rank:]) != self.image_shape:
-            remedy = "add an item dimension" if tuple(x.shape) == self.image_shape else "resize the images to this size"
-            raise ValueError(f"{where}: expected x (*B, T, {shape}), got {tuple(x.shape)}; {remedy}")
-        if not x.is_floating_point():
-            raise ValueError(f"{where}: expected images as floats in [0, 1], got {x.dtype}; divide by 255")
+    def _check_images(self, where: str, x: Tensor) -> None:
+        """Of this model's shape and precision."""
+        check_images(where, x, self.image_shape)
+        own = next((parameter.dtype for parameter in self.parameters()), None)
+        known = (torch.float32, torch.float64) if own is None else (own,)
+        if x.dtype not in known:
+            wanted = " or ".join(map(str, known))
+            raise ValueError(f"{where}: expected images of {wanted}, got {x.dtype}; convert with x.to({known[0]})")
 
     def _check_range(self, where: str, x: Tensor) -> None:
         if not holds((x >= 0) & (x <= 1)):
+            if not holds(x.isfinite()):
+                raise ValueError(f"{where}: expected finite values in [0, 1], got NaN or infinity; look at the images")
             raise ValueError(
                 f"{where}: expected values in [0, 1], got {float(x.min()):g} to {float(x.max()):g}; this memory's "
                 "recall stays in that interval, so scale the images to it"
             )
 
-    def _check_state(self, where: str, state: Any) -> None:
+    def _check_state(self, where: str, state: Any, x: Tensor) -> None:
+        """A state of this model's, that images can be written into or read from."""
         kind, sizes = self.state_kind, self._sizes
         tensor = next(iter(state.tensors().values())) if isinstance(state, kind) else None
         ending = () if tensor is None else tuple(tensor.shape[tensor.ndim - len(sizes) :])
@@ -157,6 +163,21 @@ class RecallModel(MemoryModel):
             got = type(state).__name__ if tensor is None else tuple(tensor.shape)
             wanted = ", ".join("any" if size < 0 else str(size) for size in sizes)
             raise ValueError(f"{where}: expected a {kind.__name__} (*B, {wanted}), got {got}; other models' do not fit")
+        assert tensor is not None
+        if tensor.dtype != x.dtype:
+            raise ValueError(f"{where}: expected a memory of {x.dtype} as the images, got {tensor.dtype}; use state.to")
+        self._batch(where, state, x)
+
+    def _batch(self, where: str, state: Any, x: Tensor) -> torch.Size:
+        """*B of memories and images together."""
+        own, theirs = state.batch_shape, x.shape[: x.ndim - len(self.image_shape) - 1]
+        try:
+            return torch.broadcast_shapes(own, theirs)
+        except RuntimeError:
+            raise ValueError(
+                f"{where}: expected memories and images of batch shapes that broadcast, got {tuple(own)} and "
+                f"{tuple(theirs)}"
+            ) from None
 
     def _flat(self, x: Tensor) -> Tensor:
         """Shapes: (*B, T, *X) -> (*B, T, D)"""

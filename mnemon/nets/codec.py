@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from mnemon.core.checks import check_images
 from mnemon.core.episode import Codes
 from mnemon.distributions.pixels import (
     BernoulliPixels,
@@ -56,12 +57,7 @@ class ImageCodec(nn.Module):
 
     def check(self, where: str, x: Tensor) -> None:
         """Refuse images of another shape, with the remedy."""
-        shape = ", ".join(map(str, self.image_shape))
-        if x.ndim <= len(self.image_shape) or tuple(x.shape[-len(self.image_shape) :]) != self.image_shape:
-            remedy = "add an item dimension" if tuple(x.shape) == self.image_shape else "resize the images to this size"
-            raise ValueError(f"{where}: expected x (*B, T, {shape}), got {tuple(x.shape)}; {remedy}")
-        if not x.is_floating_point():
-            raise ValueError(f"{where}: expected images as floats in [0, 1], got {x.dtype}; divide by 255")
+        check_images(where, x, self.image_shape)
 
     def in_blocks(self, net: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """A net on many items, piece by piece where nothing is to be learned: large episodes fit into memory."""

@@ -122,6 +122,7 @@ class ResNetEnergy(EnergyNet):
         num_hops: int = 3,
     ) -> None:
         super().__init__(image_shape)
+        _check(image_shape, channels, hidden, num_hops)
         _check_dynamic(dynamic_size, REPRESENTATION)
         widths = (image_shape[0], channels, 2 * channels, 3 * channels)
         self.blocks = nn.Sequential(*(ResBlock(*widths[i : i + 2]) for i in range(3)))
@@ -167,6 +168,7 @@ class ConvEnergy(EnergyNet):
         num_hops: int = 3,
     ) -> None:
         super().__init__(image_shape)
+        _check(image_shape, channels, hidden, num_hops)
         _check_dynamic(dynamic_size, 4 * channels)
         self.blocks = nn.Sequential(
             ResBlock(image_shape[0], channels),
@@ -206,6 +208,13 @@ def halved(x: Tensor) -> Tensor:
 
 def _after(halvings: int, size: int) -> int:
     return -(-size // 2**halvings)
+
+
+def _check(image_shape: Sequence[int], channels: int, hidden: int, num_hops: int) -> None:
+    if len(image_shape) != 3:
+        raise ValueError(f"image_shape: expected (channels, height, width), got {tuple(image_shape)}")
+    for name, value in (("channels", channels), ("hidden", hidden), ("num_hops", num_hops)):
+        check_size(name, value)
 
 
 def _check_dynamic(dynamic_size: int, units: int) -> None:

@@ -53,8 +53,10 @@ class ReconstructionEnergy(EnergyNet):
     ) -> None:
         super().__init__(image_shape)
         pixels = math.prod(image_shape)
-        if min(image_shape[1:]) < 5:
-            raise ValueError(f"image_shape: expected images of at least 5 x 5, got {tuple(image_shape)}")
+        if len(image_shape) != 3 or min(image_shape[1:]) < 5:
+            raise ValueError(
+                f"image_shape: expected (channels, height, width), 5 x 5 or more, got {tuple(image_shape)}"
+            )
         sizes = {"dynamic_size": dynamic_size, "key_size": key_size, "hidden": hidden, "channels": channels}
         for name, value in sizes.items():
             check_size(name, value)

@@ -15,14 +15,16 @@ from scipy import stats
 
 from mnemon.data import catalog
 from mnemon.data.corruptions import corrupt
+from mnemon.data.preprocess import Preprocessing
 from mnemon.evaluation.benchmark import store, workers
 from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, run_cell, step_times
-from mnemon.evaluation.benchmark.grid import plan, results_path, run_grid, status
+from mnemon.evaluation.benchmark.grid import checked_status, plan, results_path, run_grid, status
 from mnemon.evaluation.benchmark.material import Place, training_data
 from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
-from mnemon.evaluation.benchmark.samples import share_of
+from mnemon.evaluation.benchmark.samples import Judge, share_of
 from mnemon.evaluation.benchmark.store import PICTURE, Answers, Cell, summarise
 from mnemon.evaluation.benchmark.subject import untrained_model
+from mnemon.evaluation.likelihood import TestSet
 from mnemon.evaluation.questions import (
     BY_NAME,
     EXPERIMENT,
@@ -38,7 +40,7 @@ from mnemon.evaluation.recall import successive_reads
 from mnemon.evaluation.results import KEYS, result
 from mnemon.evaluation.tables import read_results, results_page
 from mnemon.registry import MODELS
-from mnemon.training import progress
+from mnemon.training import checkpoint, progress
 from mnemon.training.progress import OutOfTime
 from mnemon.training.setup import fresh_model
 
@@ -130,6 +132,16 @@ def test_the_plan_has_every_model_on_every_data_set_with_its_seeds():
 def test_the_updates_of_the_whole_grid_cost_half_an_hour():
     protocol = Protocol.load()
     assert sum(protocol.estimated_seconds(cell.kind)[0] for cell in plan(protocol)) <= 30 * 60
+
+
+def test_a_seed_that_is_named_twice_is_one():
+    assert plan(tiny(), kinds=("vae",), seeds=(4, 4, 2)) == [Cell("glyphs", "vae", 2), Cell("glyphs", "vae", 4)]
+
+
+def test_what_is_not_trained_has_one_seed():
+    assert plan(tiny(), kinds=("copy", "vae"), seeds=(7,)) == [Cell("glyphs", "vae", 7)]
+    with pytest.raises(ValueError, match=r"--seed: .* asked with the first \(glyphs: 0\); got 7"):
+        plan(tiny(), kinds=("copy",), seeds=(7,))
 
 
 def test_names_that_are_not_there():
@@ -250,6 +262,69 @@ def test_answers_of_other_settings_are_refused(grid, place):
         run_cell(Cell("glyphs", "vae", 0), other, place)
 
 
+def test_what_is_done_under_other_settings_is_not_taken_for_done(grid, place):
+    """Neither of a cell that is asked for, nor of one beside it, whose numbers stand in the same file."""
+    slower = [{"share": 1.0, "learning_rate": 1e-4, "patience": 0}]
+    other = tiny(vae={"stages": slower})
+    before = results_path("glyphs", other, place).read_bytes()
+    for kinds in (PAIR, ("vbm-mixture",)):
+        with pytest.raises(ValueError, match=r"vae.*other settings .*learning_rate is 0.001, not 0.0001"):
+            run_grid(plan(other, kinds=kinds), other, place)
+    assert results_path("glyphs", other, place).read_bytes() == before
+    states = {cell.kind: checked_status(cell, other, place.runs).state for cell in grid.cells}
+    assert states == {"vae": "of other settings", "vbm-mixture": "done", "slots": "done"}
+    fewer = tiny()
+    fewer.tables["sizes"]["episodes"] = 1
+    with pytest.raises(ValueError, match=r"other settings .*sizes is"):
+        run_grid(grid.cells, fewer, place)
+
+
+def test_a_training_that_began_under_other_settings_is_refused(tmp_path):
+    place, cell = Place(tmp_path / "runs", tmp_path / "out", None, "cpu"), Cell("glyphs", "vae", 0)
+    _, config = training_data(cell, tiny(), place)
+    run = cell.folder(place.runs) / "run"
+    run.mkdir(parents=True)
+    checkpoint.save_config(run, config)
+    other = tiny(vae={"stages": [{"share": 1.0, "learning_rate": 1e-4, "patience": 0}]})
+    with pytest.raises(ValueError, match=r"a training of other settings .*learning_rate"):
+        run_grid([cell], other, place)
+    assert not (cell.folder(place.runs) / store.ANSWERS).exists()  # it did not fail: it was not tried
+
+
+def test_answers_of_an_earlier_version_are_known_by_their_fingerprint(grid, place, tmp_path):
+    cell, elsewhere = Cell("glyphs", "slots", 0), Place(tmp_path / "runs", tmp_path / "out", None, "cpu")
+    values = json.loads((cell.folder(place.runs) / store.ANSWERS).read_text())
+    del values["settings"]
+    path = cell.folder(elsewhere.runs) / store.ANSWERS
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(values))
+    assert run_grid([cell], tiny(), elsewhere, until=0.0)
+    path.write_text(json.dumps(values | {"fingerprint": "0"}))
+    with pytest.raises(ValueError, match="other settings"):
+        run_grid([cell], tiny(), elsewhere)
+
+
+def test_answers_of_an_unknown_model_are_named(tmp_path):
+    place = Place(tmp_path / "runs", tmp_path / "out", None, "cpu")
+    Answers(place.runs / "glyphs" / "mnemosyne" / "seed0" / store.ANSWERS, "0", None, {}).save()
+    with pytest.raises(ValueError, match=r"mnemosyne.*a model that is not known; delete it"):
+        run_grid(plan(tiny(), kinds=("copy",)), tiny(), place)
+
+
+def test_a_judge_of_other_settings_is_trained_anew(tmp_path):
+    path, data = tmp_path / "judge.safetensors", catalog.load("glyphs", "test").subset(range(40))
+    test = TestSet.of(data, Preprocessing("static"))
+    first = Judge.cached(path, test, num_steps=1)
+    made = path.read_bytes()
+    again = Judge.cached(path, test, num_steps=1)
+    assert again.accuracy == pytest.approx(first.accuracy)
+    assert path.read_bytes() == made
+    for other, steps in ((test, 2), (TestSet.of(data, Preprocessing("static", 50)), 2)):
+        Judge.cached(path, other, num_steps=steps)
+        assert path.read_bytes() != made
+        made = path.read_bytes()
+
+
 def test_a_cell_goes_on_in_the_middle_of_its_training_and_of_its_questions(grid, place, tmp_path, monkeypatch):
     """Stopped after one epoch of two, then after two parts: the numbers are those of a cell that was never stopped."""
     cell, elsewhere = Cell("glyphs", "vbm-mixture", 0), Place(tmp_path / "runs", tmp_path / "out", None, "cpu")
@@ -340,11 +415,6 @@ def test_seeds_are_summed_up_with_students_interval():
     assert nothing["value"] is None
 
 
-def test_students_factors():
-    for number, factor in store.STUDENT.items():
-        assert factor == pytest.approx(stats.t.ppf(0.975, number - 1), abs=5e-4)
-
-
 def test_reads_that_go_on_are_reads_from_the_beginning():
     data = catalog.load("glyphs", "test")
     x = (data.images[:6] > 127).float()
@@ -366,6 +436,8 @@ def test_step_times_leave_out_the_first_epoch():
     lines.insert(2, {"kind": "validation"})
     found = step_times(lines, 100)
     assert (found["step_ms"], found["epochs"]) == (500.0, 3)
+    half = stats.t.ppf(0.975, 2) * stats.sem([1000.0, 500.0, 250.0])
+    assert found["interval"] == pytest.approx(half)
 
 
 def test_updates_are_those_of_the_protocol(place):

@@ -78,6 +78,12 @@ def test_associative_memories_repair_few_patterns():
     assert HopfieldModel((1, 8, 16)).memory_floats(None) == 8256
 
 
+def test_intervals_are_over_episodes():
+    """Images of an episode share a memory: they are one measurement."""
+    found = measure_recall(HopfieldModel(SHAPE), bits(), FLIPS, episode_length=4, num_episodes=7)
+    assert found.error.count == found.wrong.count == 7
+
+
 def test_every_model_gets_the_same_cues():
     seen = []
 
@@ -144,6 +150,18 @@ def test_figures(tmp_path):
     files.append(draw_recalls(models, test, FLIPS, tmp_path, length=4))
     assert [file.name for file in files[1:]] == ["tradeoff_omniglot.png", "recalled.png"]
     assert all(file.stat().st_size > 1000 for file in files)
+
+
+def test_few_wrong_pixels_can_be_told_from_none(tmp_path, monkeypatch):
+    """0, a thousandth and a tenth stand apart, which is what memories differ by."""
+    drawn = []
+    monkeypatch.setattr("mnemon.plots.save", lambda figure, path: drawn.append(figure))
+    draw_capacity(list(capacity(evaluation())), tmp_path)
+    for axis in drawn[0].axes:
+        none, few, many = (axis.transData.transform((4, value))[1] for value in (0.0, 1e-3, 1e-1))
+        low, high = axis.bbox.y0, axis.bbox.y1
+        assert none == pytest.approx(low)
+        assert min(few - none, many - few) > 0.1 * (high - low)
 
 
 def test_runs_of_two_sizes_are_one_curve_of_the_tradeoff(tmp_path, monkeypatch):

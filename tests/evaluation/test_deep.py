@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from scipy import stats
 
 from mnemon.data.preprocess import Preprocessing
 from mnemon.evaluation.experiments import Evaluation
@@ -31,7 +32,11 @@ def test_an_estimate_is_a_mean_with_its_interval():
     values = torch.tensor([1.0, 2.0, 3.0, 6.0])
     estimate = Estimate.of(values)
     assert estimate.value == 3
-    assert estimate.interval == pytest.approx(1.96 * float(values.std()) / 2)
+    low, high = stats.t.interval(0.95, 3, loc=3, scale=stats.sem(values))
+    assert (estimate.value - estimate.interval, estimate.value + estimate.interval) == pytest.approx((low, high))
+    assert math.isnan(Estimate.of(values[:1]).interval)
+    many = torch.randn(100_000, generator=torch.Generator().manual_seed(0))
+    assert Estimate.of(many).interval == pytest.approx(1.96 * float(many.std()) / 100_000**0.5, rel=1e-4)
 
 
 def test_bounds_are_those_of_the_terms():
@@ -85,6 +90,7 @@ def test_novelty_of_pixels_finds_what_was_written():
     assert found["pixels_written"].value == 1  # the nearest written image of a written image is itself
     assert found["pixels_same_class"].value > 0.95  # copies of a pattern with few flips
     assert 0 <= found["model_written"].value <= 1
+    assert {estimate.count for estimate in found.values()} == {4}  # intervals are over episodes
 
 
 @pytest.mark.parametrize(("name", "level"), [("salt_and_pepper", 0.2), ("half", 1)])

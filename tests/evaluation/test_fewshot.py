@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from scipy import stats
 
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
@@ -140,7 +141,7 @@ class TestAccuracy:
         assert 0.1 < found.value < 0.6
         assert found.value == pytest.approx(sum(shares) / 30)
         spread = torch.tensor(shares, dtype=torch.float64).std()
-        assert found.interval == pytest.approx(1.96 * float(spread) / math.sqrt(30))
+        assert found.interval == pytest.approx(stats.t.ppf(0.975, 29) * float(spread) / math.sqrt(30))
 
     def test_distinct_patterns_are_told_apart(self):
         sizes = {"ways": 5, "shots": 1, "num_episodes": 20}

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from scipy import stats
 
 from mnemon.core.random import stream
 from mnemon.data.images import ImageSet
@@ -13,7 +14,7 @@ from mnemon.evaluation import fewshot_experiments as parts
 from mnemon.evaluation.cells import Cell, cell_of, is_fewshot
 from mnemon.evaluation.experiments import Evaluation, bounds, novelty_scores, prior, recall
 from mnemon.evaluation.fewshot import fewshot_episodes
-from mnemon.evaluation.fewshot_bounds import class_bounds, fitting, kl_breakdown, short_of_optimal
+from mnemon.evaluation.fewshot_bounds import class_bounds, fitting, kl_breakdown, over_memories, short_of_optimal
 from mnemon.evaluation.likelihood import PRIOR, TestSet, prior_bounds
 from mnemon.evaluation.novelty import has_prior
 from mnemon.evaluation.papers import paper_accuracy, paper_cell
@@ -79,6 +80,40 @@ class TestClassBounds:
         bounds = class_bounds(model_of(of_kind("vae")), patterns(), classes=(1, 4), examples=(2,), num_episodes=10)
         found = short_of_optimal(bounds)[Cell(4, 2)]
         assert found.value == pytest.approx(-math.log(4), abs=1e-4)  # float32 bounds of some hundred nats
+
+
+class TestIntervals:
+    """What one memory explains well or badly it does so for all its images: they are no independent measurements."""
+
+    def test_are_over_memories(self):
+        values = torch.tensor([[1.0, 3.0, 7.0, 5.0], [2.0, 2.0, 0.0, 4.0]])
+        found = over_memories(Cell(2, 1), values)  # two memories of two classes in each of two episodes
+        means = [2.0, 6.0, 2.0, 2.0]
+        assert (found.value, found.count) == (3.0, 4)
+        assert found.interval == pytest.approx(stats.t.ppf(0.975, 3) * stats.sem(means))
+        assert over_memories(Cell(4, 1), values).count == 2
+        assert over_memories(Cell(1, 1), values).count == 8
+
+    def test_of_losses_are_over_the_larger_memories(self):
+        """Losses that are the same for all images of a memory: more images in it do not make the interval narrower."""
+        alone = torch.zeros(6, 8, dtype=torch.float64)
+        shift = torch.randn(6, 2, dtype=torch.float64, generator=seeded())
+        shared = shift.repeat_interleave(4, dim=1)
+        found = short_of_optimal({Cell(1, 3): alone, Cell(4, 3): alone - math.log(4) - shared})[Cell(4, 3)]
+        assert found.count == 12
+        assert found.value == pytest.approx(float(shift.mean()))
+        assert found.interval == pytest.approx(stats.t.ppf(0.975, 11) * stats.sem(shift.flatten()))
+
+    def test_of_records(self):
+        """Four classes of which two are in each memory, and six images asked for: two episodes, four memories."""
+        evaluation = evaluation_of("vbm-mixture")
+        (record,) = (r for r in parts.bound_table(evaluation, (2, 4), (1,)) if cell_of(r, "table") == (2, 1))
+        found = class_bounds(
+            evaluation.model, evaluation.test, classes=(2, 4), examples=(1,), num_episodes=2, num_samples=2
+        )
+        means = found[Cell(2, 1)].view(4, 2).mean(-1)
+        assert record["value"] == pytest.approx(float(means.mean()), rel=1e-4)
+        assert record["interval"] == pytest.approx(stats.t.ppf(0.975, 3) * stats.sem(means), rel=1e-3)
 
 
 def test_fitting():

@@ -34,6 +34,18 @@ def nobody(model):
     return False
 
 
+def test_quick_numbers_are_not_mixed_with_others():
+    """Neither on the same data set, nor as another data set beside it."""
+    real = joint(-90.0, -91.0)
+    quick = [
+        {**r, "command": f"{r['command']} --quick"} for r in (*joint(-1.0, -2.0, -3.0), *joint(-4.0, data="letters"))
+    ]
+    assert data_sets([*quick, *real]) == ["digits"]
+    assert {name: score.value for name, score in column([*quick, *real]).scores.items()} == {"m0": -90.0, "m1": -91.0}
+    assert "quick" not in which_memory_page([*quick, *real], nobody)
+    assert data_sets(quick) == ["digits", "letters"]  # alone they are shown, and called so
+
+
 def test_intervals_that_overlap_make_a_tie():
     found = column(joint(-90.0, -90.9, -91.1, -95.0))
     assert [score.model for score in found.best] == ["m0", "m1"]
@@ -178,6 +190,14 @@ def test_a_clear_lead_a_tie_and_no_pattern():
     assert "cannot be told from `m1` -90.2 ± 0.5; then `m2`" in tie.details[0]
     mixed = advice(*joint(-90.0, -95.0), *joint(-85.0, -80.0, data="colours"))["joint"]
     assert mixed.verdict.startswith("It depends on the data")
+
+
+def test_who_is_most_often_among_the_best_is_named():
+    """One model leads on two of three data sets; or is among the best on one, and alone on another."""
+    twice = [*joint(-90.0, -95.0), *joint(-80.0, -85.0, data="colours"), *joint(-75.0, -70.0, data="letters")]
+    assert advice(*twice)["joint"].verdict == "`m0` is ahead of all others on 2 of 3 data sets."
+    tied = [*joint(-90.0, -90.2), *joint(-80.0, -85.0, data="colours"), *joint(-75.0, -90.0, -70.0, data="letters")]
+    assert advice(*tied)["joint"].verdict == "`m0` is among the best on 2 of 3 data sets, alone on 1."
 
 
 def test_swapping_two_models_swaps_the_winner():

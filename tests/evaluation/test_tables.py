@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from mnemon.evaluation.cells import Cell
 from mnemon.evaluation.results import result
 from mnemon.evaluation.tables import read_remarks, read_results, results_page
@@ -157,3 +159,9 @@ def test_trainings_of_one_preset_stand_apart(tmp_path):
     for updates, bound, kl in runs:
         assert f"| {updates} | 5000 | {bound:.2f} ± 0.50 | {kl:.2f} ± 0.50 |" in page
         assert f"| {bound - 1:.1f} ± 0.5 |" in page
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path):
+    (tmp_path / "half.json").write_text('[{"experiment": "vae"')
+    with pytest.raises(ValueError, match=r"half\.json: not readable as JSON .*make it again"):
+        read_results(tmp_path)

@@ -205,6 +205,25 @@ def test_a_saved_memory_reads_the_same(tmp_path):
     torch.testing.assert_close(model.read(loaded, images(2, 3)), model.read(state, images(2, 3)), rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("stepwise", [True, False])
+def test_the_loss_is_the_error_of_all_read_steps_or_of_the_last(stepwise):
+    """Against loops over cues and steps, of an episode whose third pattern is not there. EBMM, A.4."""
+    model = make(stepwise=stepwise, read_steps=3)
+    x, targets, cue = images(2, 3), images(2, 4, seed=1), images(2, 4, seed=2)
+    mask = torch.tensor([[True, True, False]] * 2)
+    with torch.no_grad():
+        loss, read = model.recall_loss(x, cue, targets=targets, mask=mask)
+        state = model.write(x[:, :2])
+        steps = model.trajectory(state, cue)
+    assert loss.shape == (2, 4)
+    for found, expected in zip(read, steps, strict=True):
+        torch.testing.assert_close(found, expected)
+    for episode in range(2):
+        for item in range(4):
+            errors = [float(((step - targets)[episode, item] ** 2).sum()) for step in steps]
+            assert float(loss[episode, item]) == pytest.approx(sum(errors) if stepwise else errors[-1])
+
+
 def test_an_episode_of_one_pattern():
     model = make()
     state = model.write(images(1))
@@ -227,6 +246,51 @@ def test_a_divergent_write_is_caught_and_changes_nothing():
     with pytest.raises(ValueError, match=r"after step \d of 4: the write diverged, and nothing was changed"):
         model.write(images(2), prior=prior)
     assert torch.equal(prior.weights, kept)
+
+
+def shaken(net):
+    """Nothing is 0 or 1 as before training."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return net.double()
+
+
+def test_the_gated_energy_is_that_of_the_appendix():
+    """B.1 item by item: one matrix on (x, state) for the gate, one for the static units, the memory on x alone."""
+    net = shaken(GatedEnergy(SHAPE, hidden=7, dynamic_size=3, num_hops=4))
+    gate, static = torch.cat((net.by_item.weight, net.by_state.weight), 1).split((7, 4))
+    gate_bias, static_bias = net.by_item.bias.split((7, 4))
+    with torch.no_grad():
+        for image, found in zip(images(3), net(images(3)), strict=True):
+            x, state = 2 * image.flatten() - 1, torch.zeros(7, dtype=torch.float64)
+            for _ in range(4):
+                z = torch.cat((x, state))
+                c = torch.tanh(torch.cat((net.memory.weight @ x + net.memory.bias, static @ z + static_bias)))
+                u = torch.sigmoid(gate @ z + gate_bias)
+                state = u * c + (1 - u) * state
+            torch.testing.assert_close(found, net.energy.weight[0] @ state)
+
+
+def test_the_hops_of_the_residual_energy_are_those_of_the_appendix():
+    """B.2 after its encoder, with the gate between candidate and state (the appendix has the candidate twice)."""
+    net = shaken(ResNetEnergy(SHAPE, channels=2, hidden=5, dynamic_size=2, num_hops=3))
+    hidden, gate = torch.cat((net.by_item.weight, net.by_state.weight), 1).chunk(2)
+    hidden_bias, gate_bias = net.by_item.bias.chunk(2)
+
+    def norm(v):
+        return (v - v.mean()) / (v.var(correction=0) + 1e-5).sqrt() * net.norm.weight + net.norm.bias
+
+    with torch.no_grad():
+        encoded = net.encoding_norm(net.encoding(net.blocks(2 * images(3) - 1).flatten(1)))
+        for code, found in zip(encoded, net(images(3)), strict=True):
+            x, state = torch.tanh(torch.cat((net.memory(code), net.static(code)))), torch.zeros(5, dtype=torch.float64)
+            for _ in range(3):
+                z = torch.cat((x, state))
+                c, u = norm(torch.tanh(hidden @ z + hidden_bias)), torch.sigmoid(gate @ z + gate_bias)
+                state = u * c + (1 - u) * state
+            torch.testing.assert_close(found, net.energy.weight[0] @ torch.tanh(net.head(state)))
 
 
 @pytest.mark.parametrize("both_halve", [False, True])

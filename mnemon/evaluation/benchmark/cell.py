@@ -22,6 +22,7 @@ from mnemon.evaluation.benchmark.pictures import draw_cell
 from mnemon.evaluation.benchmark.protocol import BITS_ONLY, UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.store import PICTURE, Answers, Cell
 from mnemon.evaluation.benchmark.subject import Subject, untrained_model
+from mnemon.evaluation.likelihood import student
 from mnemon.evaluation.questions import EXPERIMENT
 from mnemon.pretrained import load_run
 from mnemon.training import checkpoint
@@ -51,8 +52,16 @@ class Work:
     @classmethod
     def open(cls, cell: Cell, protocol: Protocol, place: Place) -> Work:
         data, config = training_data(cell, protocol, place)
-        answers = Answers.open(cell.folder(place.runs), protocol.fingerprint(config))
-        return cls(cell, protocol, place, data, config, answers)
+        answers = Answers.open(cell.folder(place.runs), protocol.settings(config))
+        work = cls(cell, protocol, place, data, config, answers)
+        if answers.training is None and (work.run / checkpoint.CONFIG).is_file():
+            begun = checkpoint.read_config(work.run).as_dict()
+            if other := checkpoint.differences(config.as_dict(), begun):
+                raise ValueError(
+                    f"{work.run}: a training of other settings than those asked for ({'; '.join(other[:3])}); delete "
+                    "it, or use other --runs"
+                )
+        return work
 
     @property
     def run(self) -> Path:
@@ -128,13 +137,13 @@ def _train(work: Work, until: float | None) -> None:
 
 
 def step_times(metrics: Sequence[Mapping[str, Any]], frames: int) -> dict[str, Any]:
-    """Milliseconds of an update from a training's own record: the middle of its epochs, and 1.96 standard errors.
+    """Milliseconds of an update from a training's own record: the middle of its epochs, and their Student's interval.
 
     The first epoch, in which a GPU captures the step, is left out where there are others.
     """
     times = [1000 * frames / line["frames_per_second"] for line in metrics if line["kind"] == "train"]
     times = times[1:] or times
-    spread = 1.96 * statistics.stdev(times) / len(times) ** 0.5 if len(times) > 1 else float("nan")
+    spread = student(len(times)) * statistics.stdev(times) / len(times) ** 0.5 if len(times) > 1 else float("nan")
     return {"step_ms": statistics.median(times), "interval": spread, "epochs": len(times)}
 
 

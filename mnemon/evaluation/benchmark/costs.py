@@ -19,6 +19,8 @@ COSTS = 26
 AT_ONCE = 16
 """Episodes that are written and read together where a rate is measured."""
 WARM_UP = 1
+FEWEST = 4
+"""Calls that are timed at least: an interval of two is six times as wide as one of four."""
 LONG = 0.25
 """Seconds after which a call is not repeated more often."""
 
@@ -60,9 +62,9 @@ def training_step(subject: Subject, asked: set[str]) -> Records:
 
 
 def _times(subject: Subject, call: Callable[[], Any]) -> torch.Tensor:
-    """Seconds of each of some calls; fewer of them where one takes long, but two, for an interval."""
+    """Seconds of each of some calls; fewer of them where one takes long, but enough for an interval."""
     found: list[float] = []
-    while len(found) < WARM_UP + 2 or (sum(found) < LONG and len(found) < WARM_UP + subject.sizes.repeats):
+    while len(found) < WARM_UP + FEWEST or (sum(found) < LONG and len(found) < WARM_UP + subject.sizes.repeats):
         _wait(subject.device)
         began = time.perf_counter()
         call()

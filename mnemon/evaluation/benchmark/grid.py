@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, free_memory, run_cell
+from mnemon.data.named_sets import CATALOG
+from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, Work, free_memory, run_cell
 from mnemon.evaluation.benchmark.material import Place, judge_of
 from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
-from mnemon.evaluation.benchmark.store import Answers, Cell, gather, write_results
+from mnemon.evaluation.benchmark.store import Answers, Cell, gather, stored_cells, write_results
 from mnemon.evaluation.benchmark.workers import Job, work_off
 from mnemon.training.config import nearest
 from mnemon.training.progress import OutOfTime
@@ -27,7 +28,7 @@ class Status:
     GPU, estimated, updates and all else apart."""
 
     cell: Cell
-    state: Literal["done", "failed", "begun", "waiting"]
+    state: Literal["done", "failed", "begun", "waiting", "of other settings"]
     failed: tuple[str, ...]
     took: dict[str, float]
     left_updates: float
@@ -59,13 +60,23 @@ def plan(
         for seed in _seeds(protocol, name, kind, seeds)
         if not kinds or kind in kinds
     ]
+    if not cells:
+        first = ", ".join(f"{name}: {protocol.seeds(name)[0]}" for name in chosen)
+        raise ValueError(
+            f"--seed: memories that are not trained are the same with every seed, and asked with the first ({first}); "
+            f"got {', '.join(map(str, seeds))}"
+        )
     return sorted(cells, key=lambda cell: (cell.seed, chosen.index(cell.data)))
 
 
 def _seeds(protocol: Protocol, data: str, kind: str, chosen: Sequence[int]) -> Sequence[int]:
     """What is not trained is the same with every seed, and is asked once."""
     seeds = protocol.seeds(data)
-    return [seed for seed in seeds[:1] if not chosen or seed in chosen] if kind in UNTRAINED else chosen or seeds
+    return (
+        [seed for seed in seeds[:1] if not chosen or seed in chosen]
+        if kind in UNTRAINED
+        else list(dict.fromkeys(chosen)) or seeds
+    )
 
 
 def status(cell: Cell, protocol: Protocol, runs: Path) -> Status:
@@ -80,6 +91,13 @@ def status(cell: Cell, protocol: Protocol, runs: Path) -> Status:
     return Status(cell, "begun" if begun else "waiting", tuple(answers.failed), answers.took, updates, others)
 
 
+def checked_status(cell: Cell, protocol: Protocol, runs: Path) -> Status:
+    """The same, but what is there of other settings is called so."""
+    found = status(cell, protocol, runs)
+    other = found.state != "waiting" and is_of_other_settings(cell, protocol, runs)
+    return replace(found, state="of other settings", left_updates=0.0, left_else=0.0) if other else found
+
+
 def run_grid(
     cells: Iterable[Cell],
     protocol: Protocol,
@@ -91,7 +109,9 @@ def run_grid(
 ) -> bool:
     """Work off the cells; True when all are done, False when the time was over before. Results files are written after
     every cell."""
-    waiting = []
+    waiting, cells = [], list(cells)
+    for data in dict.fromkeys(cell.data for cell in cells):
+        check_answers(data, protocol, place)
     for cell in cells:
         if retry:
             answers = Answers.open(cell.folder(place.runs))
@@ -107,6 +127,27 @@ def run_grid(
     # what is begun first, so that little is begun at a time; then the longest, so that none is left over at the end
     waiting.sort(key=lambda found: (found.state != "begun", -found.left))
     return _side_by_side([found.cell for found in waiting], protocol, place, until, say)
+
+
+def check_answers(data: str, protocol: Protocol, place: Place) -> None:
+    """Refuse answers of other settings, also those of cells that are done, or not asked for now: the results file of
+    the data set holds all that are in the folder."""
+    for cell in stored_cells(place.runs, data):
+        if cell.kind not in KINDS:
+            raise ValueError(
+                f"{cell.folder(place.runs)}: answers of a model that is not known; delete it, or use other --runs"
+            )
+        if is_of_other_settings(cell, protocol, place.runs):
+            Work.open(cell, protocol, place)  # which knows better where the images are not of the catalogue's size
+
+
+def is_of_other_settings(cell: Cell, protocol: Protocol, runs: Path) -> bool:
+    """Whether a cell's answers are, if images are of the size that the catalogue says. No image is read."""
+    config = protocol.config(cell.data, cell.kind, seed=cell.seed)
+    entry = CATALOG.get(config.data.name)
+    shape = None if entry is None else entry.image_shape
+    settings = protocol.settings(replace(config, model=replace(config.model, image_shape=shape)))
+    return bool(Answers.open(cell.folder(runs)).other_settings(settings))
 
 
 def _one_by_one(cells: Sequence[Cell], protocol: Protocol, place: Place, until: float | None, say: Say) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mnemon import presets
 from mnemon.registry import MODELS
+from mnemon.training import checkpoint
 from mnemon.training.config import Config, nearest, parse, read_values
 
 FOLDER = Path(presets.__file__).parent / "benchmark"
@@ -142,10 +143,25 @@ class Protocol:
             values["data"]["growth"] = max(1, round(own["growth"] * self.epochs))
         return parse(values)
 
-    def fingerprint(self, config: Config) -> str:
-        """Of all that decides a cell's numbers: answers under other settings are not mixed."""
-        told = [config.as_dict(), self.tables["sizes"], self.train_images]
-        return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
+    def settings(self, config: Config) -> dict[str, Any]:
+        """All that decides a cell's numbers: answers under other settings are not mixed."""
+        return {"config": config.as_dict(), "sizes": self.tables["sizes"], "train_images": self.train_images}
+
+
+def fingerprint(settings: Mapping[str, Any]) -> str:
+    told = json.dumps(list(settings.values()), sort_keys=True)
+    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+
+
+def differing(asked: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """What differs between the settings asked for and those read from a file. A setting that this version knows and
+    the file does not has its default."""
+    config = checkpoint.differences(asked["config"], parse(found["config"]).as_dict())
+    return config + [
+        f"{name} is {found[name]}, not {asked[name]}"
+        for name in ("sizes", "train_images")
+        if json.dumps(found[name], sort_keys=True) != json.dumps(asked[name], sort_keys=True)
+    ]
 
 
 def _stages(stages: list[Mapping[str, Any]], epochs: int) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -47,16 +48,18 @@ class Judge:
 
     @classmethod
     def cached(cls, path: Path, test: TestSet, *, num_steps: int) -> Judge | None:
-        """The judge of a data set, trained when it is first asked for; None without labels."""
+        """The judge of a data set, trained when it is first asked for, or where the one in the file was trained
+        otherwise; None without labels."""
         if test.data.labels is None:
             return None
-        if not path.is_file():
+        settings = f"{num_steps} steps on {len(test.data)} images, {test.preprocessing}"
+        if not path.is_file() or _settings_of(path) not in (None, settings):
             # `fix` has been applied: what is left to do is the same for train and test
             made = cls.train(test.data, test.preprocessing, device=test.device, num_steps=num_steps)
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_path(path) as temporary:
                 tensors = {name: tensor.cpu() for name, tensor in made.net.state_dict().items()}
-                save_file(tensors | {"accuracy": torch.tensor(made.accuracy)}, temporary)
+                save_file(tensors | {"accuracy": torch.tensor(made.accuracy)}, temporary, {"settings": settings})
             return made
         tensors = load_file(path)
         accuracy = float(tensors.pop("accuracy"))
@@ -64,6 +67,12 @@ class Judge:
         net(torch.zeros(1, *test.data.image_shape))  # gives the lazy layer its size
         net.load_state_dict(tensors)
         return cls(net.to(test.device).eval(), accuracy)
+
+
+def _settings_of(path: Path) -> str | None:
+    """Of a stored judge; those of an earlier version do not say."""
+    with safe_open(path, framework="pt") as file:
+        return dict(file.metadata() or {}).get("settings")
 
 
 class Episodes(NamedTuple):

@@ -12,15 +12,13 @@ from typing import Any
 
 from mnemon.core.state import atomic_path
 from mnemon.evaluation import results
-from mnemon.evaluation.benchmark.protocol import KINDS
+from mnemon.evaluation.benchmark.protocol import KINDS, differing, fingerprint
+from mnemon.evaluation.likelihood import student
 from mnemon.evaluation.questions import QUESTIONS, read_note
 
 ANSWERS = "answers.json"
 PICTURE = "picture"
 """Kept among the parts: that it was drawn."""
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-"""Half widths of a 95% interval of a mean of so many numbers, in standard errors."""
-NORMAL = 1.96
 
 
 @dataclass(frozen=True)
@@ -48,19 +46,28 @@ class Answers:
     parts: dict[str, list[dict[str, Any]]]
     took: dict[str, float] = field(default_factory=dict)
     """Seconds of the updates and of every part."""
+    settings: dict[str, Any] | None = None
+    """What they belong to; files of an earlier version have its fingerprint only."""
 
     @classmethod
-    def open(cls, folder: Path, fingerprint: str | None = None) -> Answers:
+    def open(cls, folder: Path, settings: dict[str, Any] | None = None) -> Answers:
         """What a cell's folder holds; refused where it belongs to other settings than those asked for."""
         path = folder / ANSWERS
         if not path.is_file():
-            return cls(path, fingerprint, None, {})
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if fingerprint is not None and found["fingerprint"] != fingerprint:
+            return cls(path, None if settings is None else fingerprint(settings), None, {}, settings=settings)
+        found = cls(path, **json.loads(path.read_text(encoding="utf-8")))
+        if settings is not None and (other := found.other_settings(settings)):
             raise ValueError(
-                f"{folder}: answers of other settings than those asked for; delete it, or use other --runs"
+                f"{folder}: answers of other settings than those asked for ({'; '.join(other[:3])}); delete it, or use "
+                "other --runs"
             )
-        return cls(path, found["fingerprint"], found["training"], found["parts"], found["took"])
+        return found
+
+    def other_settings(self, settings: Mapping[str, Any]) -> list[str]:
+        """In what they differ from those asked for."""
+        if self.settings is not None:
+            return differing(settings, self.settings)
+        return [] if self.fingerprint in (None, fingerprint(settings)) else ["their fingerprint is another"]
 
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,11 +98,17 @@ class Answers:
         self.save()
 
 
+def stored_cells(runs: Path, data: str) -> list[Cell]:
+    """Those that have answers."""
+    found = sorted((runs / data).glob(f"*/seed*/{ANSWERS}"))
+    return [Cell(data, path.parent.parent.name, int(path.parent.name.removeprefix("seed"))) for path in found]
+
+
 def gather(runs: Path, data: str) -> list[dict[str, Any]]:
     """All records of a data set in a folder of runs, seeds together, in the order of models and questions."""
     found: list[dict[str, Any]] = []
-    for path in sorted((runs / data).glob(f"*/*/{ANSWERS}")):
-        found += Answers.open(path.parent).records
+    for cell in stored_cells(runs, data):
+        found += Answers.open(cell.folder(runs)).records
     order = [question.name for question in QUESTIONS]
     kept = summarise(found)
     kept.sort(key=lambda record: (KINDS.index(record["model"]), order.index(read_note(record["note"]).question)))
@@ -136,7 +149,7 @@ def _mean(group: list[dict[str, Any]]) -> dict[str, Any]:
     error = statistics.stdev(values) / math.sqrt(number)
     command = str(first["command"]).replace(f" --seed {first['seed']}", "")
     return results.result(**{
-        **first, "value": statistics.fmean(values), "interval": float(f"{STUDENT.get(number, NORMAL) * error:.4g}"),
+        **first, "value": statistics.fmean(values), "interval": float(f"{student(number) * error:.4g}"),
         "num_seeds": number, "seed": None, "command": command,
     })  # fmt: skip
 
