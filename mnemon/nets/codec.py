@@ -55,13 +55,21 @@ class ImageCodec(nn.Module):
         self.image_shape, self.code_dim, self.likelihood = tuple(image_shape), code_dim, likelihood
 
     def check(self, where: str, x: Tensor) -> None:
-        """Refuse images of another shape, with the remedy."""
+        """Refuse images of another shape or kind, with the remedy."""
+        if not isinstance(x, Tensor):
+            raise ValueError(f"{where}: expected images as a Tensor, got {type(x).__name__}; use torch.as_tensor")
         shape = ", ".join(map(str, self.image_shape))
         if x.ndim <= len(self.image_shape) or tuple(x.shape[-len(self.image_shape) :]) != self.image_shape:
             remedy = "add an item dimension" if tuple(x.shape) == self.image_shape else "resize the images to this size"
             raise ValueError(f"{where}: expected x (*B, T, {shape}), got {tuple(x.shape)}; {remedy}")
         if not x.is_floating_point():
             raise ValueError(f"{where}: expected images as floats in [0, 1], got {x.dtype}; divide by 255")
+        own = next((parameter.dtype for parameter in self.parameters()), x.dtype)
+        if {own, x.dtype} == {torch.float32, torch.float64}:
+            raise ValueError(
+                f"{where}: expected images of the model's own {own}, got {x.dtype}; convert them with x.to({own}), or "
+                "the model"
+            )
 
     def in_blocks(self, net: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """A net on many items, piece by piece where nothing is to be learned: large episodes fit into memory."""
