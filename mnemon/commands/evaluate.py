@@ -290,7 +290,7 @@ def figures(
         others = {Path(each).name: _load(each, [data] if data else None, root, device)[0] for each in beside or []}
         files = [draw_recalls({Path(run).name: model, **others}, test, task, out, length=number, seed=seed)]
     elif files := draw_contexts(model, test, out, length=number, seed=seed):
-        curves = training_curves(read_metrics(find_run(run)))
+        curves = training_curves(read_metrics(find_run(run)), config.stages)
         if curves is not None:
             files.append(out / "training.png")
             plots.save(curves, files[-1])

@@ -7,10 +7,12 @@ import torch
 from mnemon.data.factors import black_and_white
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
+from mnemon.evaluation.context_pictures import schedule_curves, training_curves
 from mnemon.evaluation.context_space import explained, neighbour_vote
 from mnemon.evaluation.factor_sets import kept_accuracy, relative_entropy
 from mnemon.evaluation.judge import _moved, train_judge
 from mnemon.training.checkpoint import read_metrics
+from mnemon.training.config import StageConfig
 
 
 def test_neighbours_vote():
@@ -71,3 +73,30 @@ def test_batches_are_moved_to_every_place_and_small_images_stay():
     assert _moved(images, 0)[0, 0, 0, 0] == images[0, 0, 0, 0]  # the edge goes on
     small = torch.rand(2, 1, 8, 8)
     assert _moved(small, 3) is small
+
+
+def test_curves_show_the_weights_and_the_temperature_of_every_stage():
+    stages = (
+        StageConfig(epochs=2, weighting="thesis_6_14", alpha=3.0, temperature_from=1.0, temperature_to=0.5),
+        StageConfig(epochs=4, weighting="geometric", latent_weights=(16.0, 1.0)),
+    )
+    records = [
+        {"kind": kind, "epoch": epoch, "stage": int(epoch > 2), "loss": 9.0 + epoch, "joint": -1.0 * epoch}
+        for epoch in range(7)
+        for kind in ("train", "validation")
+    ]
+    weights, temperature = schedule_curves(records, stages)
+    epochs, latents = weights.lines["other latents"]
+    assert epochs == [1, 2, 3, 4, 5, 6]
+    halves = [16 * 16 ** (-done / 8) for done in (1, 3, 5, 7)]  # in the middle of each of four epochs
+    assert latents == pytest.approx([1 + 3, 1 + 1.5, *halves])
+    assert weights.lines["a"][1] == pytest.approx([1 / value for value in latents])
+    assert weights.lines["reconstruction"][1] == [1.0] * 6
+    assert temperature.lines["temperature"] == ([1, 2], [0.875, 0.625])
+    figure = training_curves(records, stages)
+    assert [axis.get_title() for axis in figure.axes] == ["loss", "joint", "weights in the loss", "temperature"]
+    assert [axis.get_title() for axis in training_curves(records, (StageConfig(), StageConfig())).axes] == [
+        "loss",
+        "joint",
+    ]
+    assert training_curves([]) is None
