@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_size, holds
+from mnemon.core.checks import check_size
 from mnemon.core.patterns import Constant, constant_patterns
 from mnemon.core.protocol import Terms
-from mnemon.core.state import State, rank
 from mnemon.distributions.choices import uniform_kl
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.frames import Frames
@@ -29,6 +27,7 @@ from mnemon.models import constant_choice
 from mnemon.models.agreement import best_agreement
 from mnemon.models.codec_model import CodeModel, Writing, full_precision
 from mnemon.models.context_latents import combine_contexts, draw_codes, infer_latents, mean_code, mixture_fit
+from mnemon.models.context_state import ContextsState, check_contexts, check_items
 from mnemon.nets.codec import Codec
 from mnemon.nets.context_mixture import ContextMixture
 from mnemon.nets.contexts import Contexts, TiedContexts
@@ -41,24 +40,6 @@ FIT_WEIGHT = 0.01
 """Of the mixture's fit in what is maximised. Steps of Adam do not depend on it, but the norm does that gradients of all
 parameters are clipped by, and the nets shall not be clipped because of a mixture."""
 OWN_ESTIMATORS = ("posterior", "balanced", "held", "enumerate", "gumbel", "concrete")
-
-
-@dataclass(frozen=True, eq=False)
-class ContextsState(State):
-    """q(c_k | X) of every context if it is constant, q(a | X) over the allowed patterns, and what they came from.
-
-    Shapes: mean, std (*B, K, D), log_choice (*B, M), pooled (*B, W), count (*B)
-    """
-
-    mean: Tensor = field(metadata=rank(2))
-    std: Tensor = field(metadata=rank(2))
-    log_choice: Tensor = field(metadata=rank(1))
-    pooled: Tensor = field(metadata=rank(1))
-    count: Tensor = field(metadata=rank(0))
-
-    @property
-    def constant(self) -> DiagonalGaussian:
-        return DiagonalGaussian(self.mean, self.std)
 
 
 class ContextAwareLearner(CodeModel):
@@ -400,27 +381,10 @@ class ContextAwareLearner(CodeModel):
         return constant_choice.given_pattern(where, constant, self.num_contexts, batch)
 
     def _check_items(self, where: str, x: Tensor, counts: Tensor | None, prior: ContextsState | None) -> None:
-        """Refuse a data set of one item, also of one that is left by a mask, or of one of any weight.
-
-        Shapes: x (*B, T, *X), counts (*B, T), those of 0 absent
-        """
-        number = x.shape[-len(self.codec.image_shape) - 1] if counts is None else (counts > 0).sum(-1)
-        if prior is not None:
-            number = number + prior.count
-        if not (holds(number != 1) if isinstance(number, Tensor) else number != 1):
-            raise ValueError(
-                f"{where}: expected a data set of at least 2 items, got 1; everything is constant in it, so which "
-                "context is cannot be told: give more items, or constant="
-            )
+        check_items(where, x.shape[-len(self.codec.image_shape) - 1], counts, prior)
 
     def _check_state(self, where: str, state: ContextsState) -> None:
-        sizes = (self.num_contexts, self.context_dim)
-        if not isinstance(state, ContextsState) or tuple(state.mean.shape[-2:]) != sizes:
-            got = tuple(state.mean.shape) if isinstance(state, ContextsState) else type(state).__name__
-            raise ValueError(
-                f"{where}: expected a ContextsState with mean (*B, {sizes[0]}, {sizes[1]}), got {got}; contexts of "
-                "another size belong to another model"
-            )
+        check_contexts(where, state, self.num_contexts, self.context_dim)
 
     def _check_prior(self, prior: ContextsState) -> None:
         self._check_state("write: prior", prior)
