@@ -472,6 +472,14 @@ def test_images_masks_and_cues_of_a_wrong_kind(name):
         model.read(state, torch.full_like(x, torch.nan))
 
 
+@every()
+def test_nothing_cannot_be_written(name):
+    model, x = make(name), images(2, 5)
+    for nothing in (x[:, :0], x[:0]):
+        with pytest.raises(ValueError, match="expected at least one"):
+            model.write(nothing)
+
+
 @models()
 def test_a_mask_may_be_numbers(name):
     model, x = MODELS[name](), images(2, 5)
