@@ -53,6 +53,7 @@ def _save(out: Path, figures: Mapping[str, Figure], grids: Mapping[str, Tensor])
     return [out / f"{name}.png" for name in (*figures, *grids)]
 
 
+@torch.no_grad()
 def latent_plane(model: VAE, test: TestSet, limit: int = 5000) -> Figure:
     """Test images by the mean of q(z | x), coloured by class. Thesis, figure 4.3"""
     index = torch.randperm(len(test.data), generator=stream(0, PICTURES))[:limit]
@@ -68,6 +69,7 @@ def latent_plane(model: VAE, test: TestSet, limit: int = 5000) -> Figure:
     return figure
 
 
+@torch.no_grad()
 def latent_grid(model: VAE) -> Tensor:
     """Images of codes on a square grid, the second number growing upwards. Shapes: -> (15, 15, *X)"""
     steps = torch.linspace(-REACH, REACH, GRID, device=model._like.device, dtype=model._like.dtype)

@@ -7,12 +7,22 @@ import torch
 from mnemon.data.factors import black_and_white
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
-from mnemon.evaluation.context_pictures import schedule_curves, training_curves
+from mnemon.evaluation.context_pictures import (
+    GRID,
+    REACH,
+    draw_contexts,
+    latent_grid,
+    latent_plane,
+    schedule_curves,
+    training_curves,
+)
 from mnemon.evaluation.context_space import explained, neighbour_vote
 from mnemon.evaluation.factor_sets import kept_accuracy, relative_entropy
 from mnemon.evaluation.judge import _moved, train_judge
+from mnemon.evaluation.likelihood import TestSet
+from mnemon.registry import build_model
 from mnemon.training.checkpoint import read_metrics
-from mnemon.training.config import StageConfig
+from mnemon.training.config import ModelConfig, StageConfig
 
 
 def test_neighbours_vote():
@@ -100,3 +110,26 @@ def test_curves_show_the_weights_and_the_temperature_of_every_stage():
         "joint",
     ]
     assert training_curves([]) is None
+
+
+def test_the_plane_of_a_code_of_two_numbers(tmp_path):
+    """Rows go down from large second numbers, columns right from small first ones. Thesis, figure 4.3"""
+    torch.manual_seed(0)
+    model = build_model(ModelConfig(kind="vae", image_shape=(1, 8, 8), architecture="mlp", code_dim=2)).eval()
+    with torch.no_grad():
+        grid = latent_grid(model)
+        assert grid.shape == (GRID, GRID, 1, 8, 8)
+        for (row, column), code in {
+            (0, 0): (-REACH, REACH),
+            (-1, -1): (REACH, -REACH),
+            (0, -1): (REACH, REACH),
+        }.items():
+            torch.testing.assert_close(grid[row, column], model.codec.image(torch.tensor([code]))[0])
+    images = torch.randint(256, (30, 1, 8, 8), dtype=torch.uint8)
+    test = TestSet.of(ImageSet(images, torch.arange(30) % 3, "noise", "test"), Preprocessing(), torch.device("cpu"))
+    files = draw_contexts(model, test, tmp_path, length=5)
+    assert [file.stem for file in files] == ["latent_plane", "latent_grid"]
+    assert all(file.stat().st_size > 1000 for file in files)
+    (axis,) = latent_plane(model, test).axes
+    assert len(axis.collections[0].get_offsets()) == 30
+    assert [text.get_text() for text in axis.texts] == ["0", "1", "2"]
