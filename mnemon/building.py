@@ -96,6 +96,11 @@ def context_aware(config: ModelConfig) -> CodecModel:
     code_dim = number * context_dim + layer_dim
     codec = codec_of(dataclasses.replace(config, code_dim=code_dim), head=False, encoding_dim=hidden)
     nets: Contexts
+    if config.pooling is not None and config.supervised and config.contexts != "thesis":
+        raise ValueError(
+            f"model.pooling: tied contexts add up what items say, and a supervised learner pools nothing else, got "
+            f"{config.pooling}; leave it out, or set model.contexts=thesis"
+        )
     if config.contexts == "thesis":
         nets = ConditionalContexts(hidden, number, context_dim, layer_dim, hidden, config.pooling or "mean")
     else:

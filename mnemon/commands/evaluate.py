@@ -281,9 +281,10 @@ def figures(
     quiet: Quiet = False,
 ) -> None:
     """Draw a test episode, samples from its memory, iterative reading with nearest neighbours, samples from memories of
-    one image each, the memory itself, and where images are found in it. Of a model without a likelihood: written
-    images, damaged cues, and what is read from them. Of models of data sets: their contexts, sets that they generate;
-    of a code of two numbers: its plane. And the course of the training.
+    one image each, the memory itself, and where images are found in it; of Kanerva++ what is read beside the keys of
+    some images. Of a model without a likelihood: written images, damaged cues, and what is read from them. Of models of
+    data sets: their contexts, sets that they generate; of a code of two numbers: its plane. And the course of the
+    training.
 
     Example: mnemon figures runs/vbm-f22-mixture --length 640 --clusters 100 --out figures
     """
@@ -310,7 +311,7 @@ def figures(
         others = {Path(each).name: _load(each, [data] if data else None, root, device)[0] for each in beside or []}
         files = [draw_recalls({Path(run).name: model, **others}, test, task, out, length=number, seed=seed)]
     elif files := draw_contexts(model, test, out, length=number, seed=seed):
-        curves = training_curves(read_metrics(find_run(run)))
+        curves = training_curves(read_metrics(find_run(run)), config.stages)
         if curves is not None:
             files.append(out / "training.png")
             plots.save(curves, files[-1])

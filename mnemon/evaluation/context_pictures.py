@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +22,15 @@ from mnemon.models.context_aware import ContextAwareLearner
 from mnemon.models.statistician import Statistician
 from mnemon.models.vae import VAE
 from mnemon.plots import INK
+from mnemon.training.config import StageConfig
+from mnemon.training.schedules import BoundWeights, bound_weights
 
 PICTURES = 24
 """The random stream of this file."""
 GRID, REACH = 15, 2.5
 """Points of the latent plane on a side, and how far it goes. Thesis, 4.4.2"""
 SHOWN_SETS, SHOWN_ITEMS = 10, 10
-TERMS = ("joint", "reconstruction", "code_kl", "address_kl", "memory_kl", "choice_kl", "agreement")
+TERMS = ("loss", "joint", "reconstruction", "code_kl", "address_kl", "memory_kl", "choice_kl", "agreement")
 
 
 @torch.no_grad()
@@ -51,6 +53,7 @@ def _save(out: Path, figures: Mapping[str, Figure], grids: Mapping[str, Tensor])
     return [out / f"{name}.png" for name in (*figures, *grids)]
 
 
+@torch.no_grad()
 def latent_plane(model: VAE, test: TestSet, limit: int = 5000) -> Figure:
     """Test images by the mean of q(z | x), coloured by class. Thesis, figure 4.3"""
     index = torch.randperm(len(test.data), generator=stream(0, PICTURES))[:limit]
@@ -66,6 +69,7 @@ def latent_plane(model: VAE, test: TestSet, limit: int = 5000) -> Figure:
     return figure
 
 
+@torch.no_grad()
 def latent_grid(model: VAE) -> Tensor:
     """Images of codes on a square grid, the second number growing upwards. Shapes: -> (15, 15, *X)"""
     steps = torch.linspace(-REACH, REACH, GRID, device=model._like.device, dtype=model._like.dtype)
@@ -137,26 +141,70 @@ def beside(*parts: Tensor) -> Tensor:
     return torch.cat(pieces[1:], 1)
 
 
-def training_curves(records: Sequence[Mapping[str, Any]]) -> Figure | None:
-    """Terms of the bound per epoch in training and validation, and the agreement of a; from the metrics of a run.
-    None where none of them is in it. Thesis, figure 6.8"""
-    shown = [name for name in TERMS if any(record.get(name) for record in records)]
-    if not shown:
+class Curves(NamedTuple):
+    """One panel: lines by what they are, as epochs and values."""
+
+    title: str
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]
+    logarithmic: bool = False
+
+
+def training_curves(records: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig] = ()) -> Figure | None:
+    """What is maximised, terms of the bound per epoch in training and validation, the agreement of a, and with the
+    stages how they weighed the terms, and their temperature. From the metrics of a run; None where none of the terms
+    is in it. Thesis, figure 6.8"""
+    panels = [_term_curves(records, name) for name in TERMS if any(record.get(name) for record in records)]
+    if not panels:
         return None
-    columns = min(4, len(shown))
-    rows = -(-len(shown) // columns)
+    panels += schedule_curves(records, stages)
+    columns = min(4, len(panels))
+    rows = -(-len(panels) // columns)
     figure = Figure(figsize=(3.0 * columns, 2.6 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis in axes[len(shown) :]:
+    for axis in axes[len(panels) :]:
         axis.remove()
-    for axis, name in zip(axes, shown, strict=False):
-        for kind, style in (("train", "-"), ("validation", "--")):
-            mine: Sequence[Mapping[str, Any]] = [r for r in records if r["kind"] == kind and name in r and r["epoch"]]
-            axis.plot([r["epoch"] for r in mine], [r[name] for r in mine], style, linewidth=1.5, label=kind)
-        axis.set_title(name.replace("_", " "), fontsize=10.5, color=INK)
+    for axis, panel in zip(axes, panels, strict=False):
+        for (label, (epochs, values)), style in zip(panel.lines.items(), ("-", "--", ":"), strict=False):
+            axis.plot(epochs, values, style, linewidth=1.5, label=label)
+        if panel.logarithmic:
+            axis.set_yscale("log")
+            axis.legend(frameon=False, fontsize=9)
+        axis.set_title(panel.title, fontsize=10.5, color=INK)
         _clean(axis, "epoch", "")
     figure.axes[0].legend(frameon=False, fontsize=9)
     return figure
+
+
+def _term_curves(records: Sequence[Mapping[str, Any]], name: str) -> Curves:
+    lines = {}
+    for kind in ("train", "validation"):
+        mine = [r for r in records if r["kind"] == kind and name in r and r["epoch"]]
+        lines[kind] = [r["epoch"] for r in mine], [r[name] for r in mine]
+    return Curves(name.replace("_", " "), lines)
+
+
+def schedule_curves(records: Sequence[Mapping[str, Any]], stages: Sequence[StageConfig]) -> list[Curves]:
+    """How the stages weighed the parts of the bound in the middle of each epoch that was trained, and the temperature
+    of relaxed choices; nothing where nothing was weighed."""
+    epochs: list[float] = []
+    found: list[BoundWeights] = []
+    before: dict[int, int] = {}
+    for record in records:
+        if record["kind"] != "train" or not record["epoch"] or record["stage"] >= len(stages):
+            continue
+        begun = before.setdefault(record["stage"], record["epoch"] - 1)
+        epochs.append(record["epoch"])
+        found.append(bound_weights(stages[record["stage"]], record["epoch"] - begun - 0.5))
+    panels = []
+    numbers = [[float(part) for part in (w.reconstruction, w.latent, w.choice)] for w in found]
+    if any(number != 1.0 for row in numbers for number in row):
+        names = ("reconstruction", "other latents", "a")
+        lines = {name: (epochs, [row[at] for row in numbers]) for at, name in enumerate(names)}
+        panels.append(Curves("weights in the loss", lines, logarithmic=True))
+    warm = [(epoch, w.temperature) for epoch, w in zip(epochs, found, strict=True) if w.temperature is not None]
+    if warm:
+        panels.append(Curves("temperature", {"temperature": ([e for e, _ in warm], [t for _, t in warm])}))
+    return panels
 
 
 def _clean(axis: Any, xlabel: str, ylabel: str) -> None:

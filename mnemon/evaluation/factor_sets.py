@@ -263,7 +263,8 @@ def _conditional(study: FactorStudy) -> Iterable[dict[str, Any]]:
 
 
 def _synthesis(study: FactorStudy) -> Iterable[dict[str, Any]]:
-    """Sets made of two: one gives the first factor, the other the rest. Thesis, figure 6.7"""
+    """Sets made of two: one gives the first factor, the other the second. Nothing where the test sets make no such
+    pair. Thesis, figure 6.7"""
     model, found, wanted = study.model, [], []
     for i, sets in enumerate(study.real_sets("one")):
         first, rest = sets.constant[:, 0], sets.constant[:, 1]
@@ -277,6 +278,8 @@ def _synthesis(study: FactorStudy) -> Iterable[dict[str, Any]]:
         drawn = model.sample_sets(mixed, ITEMS, constant=together, at_mean=True, generator=study.generator(4, i))
         found.append(study.judge.values(drawn)[..., :2])
         wanted.append(torch.stack((sets.values[one, 0], sets.values[other, 1]), -1))
+    if not found:
+        return
     right = (torch.cat(found) == torch.cat(wanted)[:, None]).all(-1).double()
     note = f"of two sets; {len(right)} pairs"
     yield study.evaluation.record(

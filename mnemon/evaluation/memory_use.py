@@ -149,7 +149,7 @@ def shared_noise(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     """What the published code of the pseudo-inverse memory reports, which is no bound; other models have no such."""
     model = evaluation.model
     if not isinstance(model, PseudoInverseModel):
-        return
+        raise ValueError(f"--part shared-noise: expected a pseudo-inverse memory, got {evaluation.config.model.kind}")
     values = []
     for number, (x, _) in enumerate(evaluation.test.batches(evaluation.length, 16, evaluation.seed)):
         generator = stream(evaluation.seed, SHARED, number, device=str(evaluation.test.device))

@@ -19,6 +19,7 @@ from mnemon.evaluation.likelihood import TestSet
 from mnemon.memories.slots import ItemState
 from mnemon.models.addressing import AddressingModel
 from mnemon.models.codec_model import CodecModel
+from mnemon.models.kanerva_pp import KanervaPlusPlus
 from mnemon.models.reading import iterate, nearest
 from mnemon.models.slot_model import SlotModel
 
@@ -33,7 +34,8 @@ def draw_all(
     model: CodecModel, test: TestSet, out: Path, *, length: int, num_clusters: int | None = None, seed: int = 0
 ) -> list[Path]:
     """Write a test episode and draw it into `out`, in up to six pictures; returns the files. Of a learned memory, which
-    cannot be written: its most used slots, in two."""
+    cannot be written: its most used slots, in two. Of Kanerva++ also what is read beside the keys of some images (K++,
+    figure 7)."""
     generator = stream(seed, PICTURES, device=str(test.device))
     order = torch.randperm(len(test.data), generator=stream(seed, PICTURES))[:length]
     episode = test.draw(order, generator)
@@ -49,6 +51,10 @@ def draw_all(
     shown = episode[:READERS]
     each = model.write(shown[:, None], generator=generator)
     plots.save_grid(one_shot_table(shown, model.sample(each, READS, generator=generator)), files[3])
+    if isinstance(model, KanervaPlusPlus):
+        files.append(out / "perturbed.png")
+        around = model.perturbed(state, shown, READS, generator=generator)
+        plots.save_grid(one_shot_table(shown, around), files[-1])
     others = {"memory": memory_picture(state), "addresses": address_picture(model, test, seed=seed)}
     for name, picture in others.items():
         if picture is not None:

@@ -9,6 +9,7 @@ An image that shows nothing contradicts nothing, so `support` tells how probable
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,7 +80,7 @@ def least_evidence(log_probs: Sequence[Tensor], factors: Tensor, coverage: float
     With n of them it is the floor((1 - coverage) (n + 1))-th smallest, and the smallest where there are too few.
     Shapes: log_probs (N, V_f) for each factor, factors (N, F) -> (F)
     """
-    rank = max(1, int((1 - coverage) * (len(factors) + 1)))
+    rank = max(1, math.floor((1 - coverage) * (len(factors) + 1) + 1e-9))  # 1 - 0.9 is a little below 0.1
     true = torch.stack(
         [part.take_along_dim(values[:, None], -1)[:, 0] for part, values in zip(log_probs, factors.T, strict=True)], -1
     )

@@ -50,11 +50,19 @@ def read_windows(state: SpatialState, windows: Tensor, read_size: int) -> Tensor
             f"read_windows: expected windows (*B, N, 3) with *B = {tuple(state.batch_shape)}, got "
             f"{tuple(windows.shape)}; a window is a scale and a place"
         )
-    batch = torch.broadcast_shapes(state.batch_shape, windows.shape[:depth])
+    try:
+        batch = torch.broadcast_shapes(state.batch_shape, windows.shape[:depth])
+    except RuntimeError:
+        raise ValueError(
+            f"read_windows: expected windows for maps of batch {tuple(state.batch_shape)}, got {tuple(windows.shape)}; "
+            "index the maps, or give every map its own windows"
+        ) from None
     inner = windows.shape[depth:-1]
     windows = windows.expand(*batch, *inner, KEY_DIM)
     memory = state.memory.expand(*batch, *state.memory.shape[-3:]).reshape(-1, *state.memory.shape[-3:])
     count = inner.numel()
+    if not count:  # grids of no windows are refused by torch
+        return memory.new_zeros(*batch, *inner, memory.shape[1], read_size, read_size)
     flat = _affine(*windows.unbind(-1)).reshape(-1, 2, 3)
     grid = F.affine_grid(flat, [len(flat), 1, read_size, read_size], align_corners=False)
     # all windows of a map below each other in one tall grid: the map is not copied for each of them

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from mnemon import objectives
-from mnemon.core.checks import check_observed, check_size
+from mnemon.core.checks import check_finite, check_item_shape, check_observed, check_size
 from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.core.protocol import Bound, MemoryModel, Terms
+from mnemon.core.state import State
 from mnemon.distributions.gaussian import LOG_2PI
 from mnemon.memories.frames import Frames
 from mnemon.memories.graphs import WriteGraphs
@@ -88,6 +89,7 @@ class CodecModel(MemoryModel):
         generator: torch.Generator | None = None,
     ) -> Any:
         self.codec.check("write", x)
+        mask = self._item_mask("write", "mask", x, mask)
         return self._write(x, Writing(prior, mask, weights, num_steps, generator))
 
     @abstractmethod
@@ -106,6 +108,8 @@ class CodecModel(MemoryModel):
     ) -> tuple[Terms, Any]:
         """The parts of the bound, and the memory that was written for them (a training may read from it)."""
         self.codec.check("terms", x)
+        mask = self._item_mask("terms", "mask", x, mask)
+        write_mask = self._item_mask("terms", "write_mask", x, write_mask)
         return self._terms(self._present(x, mask), mask, write_mask, generator)
 
     def terms(
@@ -168,6 +172,30 @@ class CodecModel(MemoryModel):
         """An empty tensor on the model's device, of the dtype that its memory computes in."""
         return full_precision(next(self.parameters()).detach()).new_empty(0)
 
+    def _item_mask(self, where: str, name: str, x: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Which items are meant, after checks, as bool. Shapes: (*B, T) both"""
+        if mask is None:
+            return None
+        check_item_shape(where, name, mask, x.shape[: x.ndim - len(self.codec.image_shape)])
+        return mask.bool()
+
+    def _check_state(self, where: str, state: Any) -> None:
+        """Refuse what no memory is; a subclass, also memories of other models."""
+        if not isinstance(state, State):
+            raise ValueError(f"{where}: expected a memory, as write gives it, got {type(state).__name__}")
+
+    def _check_asked(self, where: str, state: Any, x: Tensor) -> None:
+        """Refuse a memory that is not this model's, or one that is not for these images."""
+        self._check_state(where, state)
+        batch = x.shape[: x.ndim - len(self.codec.image_shape) - 1]
+        try:
+            torch.broadcast_shapes(state.batch_shape, batch)
+        except RuntimeError:
+            raise ValueError(
+                f"{where}: expected images for a memory of batch {tuple(state.batch_shape)}, got them for "
+                f"{tuple(batch)}; index the memory, or give every episode its own images"
+            ) from None
+
     def _present(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Masked images may hold anything, also NaN, which would spread through the gradient: blank them."""
         return x if mask is None else torch.where(mask.reshape(mask.shape + (1,) * len(self.codec.image_shape)), x, 0.0)
@@ -204,10 +232,13 @@ class CodecModel(MemoryModel):
         """
         check_size("steps", steps)
         self.codec.check("read", cue)
+        self._check_asked("read", state, cue)
         current = cue
         if observed is not None:
             check_observed("read", observed, cue.shape)
             current = torch.where(observed, cue, self._blank(state))
+        if cue.numel():
+            check_finite("read: cue", current, "tell which pixels are there by observed, or drop such images")
         recalled = current
         for _ in range(steps):
             outputs = self._recall(state, current, generator)
@@ -220,6 +251,7 @@ class CodecModel(MemoryModel):
     ) -> Tensor:
         """Generate: mean images of drawn codes, or with `sample_pixels` drawn images. Shapes: -> (*B, n, *X)"""
         check_size("n", n)
+        self._check_state("sample", state)
         return self._image(self._generate(state, n, generator), sample_pixels, generator)
 
     def log_likelihood(
@@ -266,6 +298,7 @@ class CodeModel(CodecModel):
     ) -> Tensor:
         check_size("num_samples", num_samples)
         self.codec.check("log_weights", x)
+        self._check_asked("log_weights", state, x)
         return torch.stack([self._log_weight(state, x, generator) for _ in range(num_samples)])
 
 

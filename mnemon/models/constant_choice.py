@@ -25,7 +25,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import holds
+from mnemon.core.checks import check_broadcast, holds
 from mnemon.distributions.choices import balance, concrete_log_density, gumbel_softmax, straight_through, uniform_kl
 from mnemon.objectives import Estimator
 
@@ -48,13 +48,28 @@ def every_pattern(patterns: Tensor, batch_shape: Sequence[int]) -> Tensor:
     return patterns.reshape(-1, *ones, patterns.shape[-1]).expand(-1, *batch_shape, -1)
 
 
+def given_pattern(where: str, constant: Tensor, num_contexts: int, batch_shape: Sequence[int]) -> Tensor:
+    """The patterns that are given for data sets, as bool, after checks; one may stand for all of them.
+
+    Shapes: constant (*B, K), or what broadcasts to it -> (*B, K)
+    """
+    if not isinstance(constant, Tensor):
+        raise ValueError(f"{where}: expected constant as a Tensor, got {type(constant).__name__}; use torch.as_tensor")
+    if constant.ndim == 0 or constant.shape[-1] != num_contexts:
+        remedy = f"; make the model with num_contexts={constant.shape[-1]}" if constant.ndim else ""
+        raise ValueError(
+            f"{where}: expected constant (*B, {num_contexts}), one entry for each context, got "
+            f"{tuple(constant.shape)}{remedy}"
+        )
+    if constant.dtype != torch.bool and not holds((constant == 0) | (constant == 1)):
+        raise ValueError(f"{where}: expected constant to be 1 or True where a context is constant, else 0, got others")
+    shape = (*batch_shape, num_contexts)
+    check_broadcast(f"{where}: constant", constant, shape)
+    return constant.bool().expand(shape)
+
+
 def known_choice(where: str, constant: Tensor, patterns: Tensor, like: Tensor) -> Tensor:
     """log q(a) of a that is given: 0 at its pattern. Shapes: constant (*B, K), like (*B, ...) -> (*B, M)"""
-    if constant.shape[-1] != patterns.shape[-1]:
-        raise ValueError(
-            f"{where}: expected constant (*B, {patterns.shape[-1]}), one entry for each context, got "
-            f"{tuple(constant.shape)}; make the model with num_contexts={constant.shape[-1]}"
-        )
     same = (constant[..., None, :].to(patterns.dtype) == patterns).all(-1)
     if not holds(same.any(-1)):
         raise ValueError(

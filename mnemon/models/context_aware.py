@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,7 +20,6 @@ from torch import Tensor
 from mnemon.core.checks import check_size
 from mnemon.core.patterns import Constant, constant_patterns
 from mnemon.core.protocol import Terms
-from mnemon.core.state import State, rank
 from mnemon.distributions.choices import uniform_kl
 from mnemon.distributions.gaussian import DiagonalGaussian
 from mnemon.memories.frames import Frames
@@ -29,6 +27,7 @@ from mnemon.models import constant_choice
 from mnemon.models.agreement import best_agreement
 from mnemon.models.codec_model import CodeModel, Writing, full_precision
 from mnemon.models.context_latents import combine_contexts, draw_codes, infer_latents, mean_code, mixture_fit
+from mnemon.models.context_state import ContextsState, check_contexts, check_items
 from mnemon.nets.codec import Codec
 from mnemon.nets.context_mixture import ContextMixture
 from mnemon.nets.contexts import Contexts, TiedContexts
@@ -41,24 +40,6 @@ FIT_WEIGHT = 0.01
 """Of the mixture's fit in what is maximised. Steps of Adam do not depend on it, but the norm does that gradients of all
 parameters are clipped by, and the nets shall not be clipped because of a mixture."""
 OWN_ESTIMATORS = ("posterior", "balanced", "held", "enumerate", "gumbel", "concrete")
-
-
-@dataclass(frozen=True, eq=False)
-class ContextsState(State):
-    """q(c_k | X) of every context if it is constant, q(a | X) over the allowed patterns, and what they came from.
-
-    Shapes: mean, std (*B, K, D), log_choice (*B, M), pooled (*B, W), count (*B)
-    """
-
-    mean: Tensor = field(metadata=rank(2))
-    std: Tensor = field(metadata=rank(2))
-    log_choice: Tensor = field(metadata=rank(1))
-    pooled: Tensor = field(metadata=rank(1))
-    count: Tensor = field(metadata=rank(0))
-
-    @property
-    def constant(self) -> DiagonalGaussian:
-        return DiagonalGaussian(self.mean, self.std)
 
 
 class ContextAwareLearner(CodeModel):
@@ -139,12 +120,15 @@ class ContextAwareLearner(CodeModel):
         prior. Where a is found by the bound, writing on multiplies what both parts say about it.
         """
         self.codec.check("write", x)
-        self._check_items("write", x, constant)
+        mask = self._item_mask("write", "mask", x, mask)
+        constant = self._told("write", x, constant)
         return self._write(x, Writing(prior, mask, weights, num_steps, generator), constant)
 
     def _write(self, x: Tensor, how: Writing, constant: Tensor | None = None) -> ContextsState:
         if how.prior is not None:
             self._check_prior(how.prior)
+        if constant is None:
+            self._check_items("write", x, self._counts("write", x, how.mask, how.weights), how.prior)
         x = self._present(x, how.mask)
         return self._contexts_of("write", x, self.codec.encodings(x), how.prior, how.mask, how.weights, constant)
 
@@ -219,7 +203,9 @@ class ContextAwareLearner(CodeModel):
         alone: in evaluation there always are codes.
         """
         self.codec.check("terms", x)
-        self._check_items("terms", x, constant)
+        mask = self._item_mask("terms", "mask", x, mask)
+        write_mask = self._item_mask("terms", "write_mask", x, write_mask)
+        constant = self._told("terms", x, constant)
         return self._terms(
             self._present(x, mask), mask, write_mask, generator,
             constant=constant, estimator=estimator, kl_weight=kl_weight,
@@ -257,6 +243,8 @@ class ContextAwareLearner(CodeModel):
         estimator = constant_choice.used_estimator(estimator if constant is None else None, self.training)
         by_bound = estimator.kind in constant_choice.BY_BOUND
         summed = constant is None and estimator.kind in constant_choice.SUMMED
+        if constant is None:
+            self._check_items("terms", x, mask, None)
         encodings = self.codec.encodings(x)
         state = self._contexts_of("terms", x, encodings, None, self._subset(mask, write_mask), None, constant)
         log_q = state.log_choice.detach() if estimator.kind == "held" else state.log_choice
@@ -297,9 +285,8 @@ class ContextAwareLearner(CodeModel):
                 "surrogate: expected episodes that tell which contexts are constant, got others; use "
                 "data.episodes=factors, or model.supervised=false"
             )
-        told = known if self.supervised else None
         self.codec.check("surrogate", x)
-        self._check_items("surrogate", x, told)
+        told = self._told("surrogate", x, known if self.supervised else None)
         terms, state, fit = self._parts(
             self._present(x, asked.mask), asked.mask, asked.write_mask, generator,
             constant=told, estimator=asked.estimator, kl_weight=asked.kl_weight,
@@ -323,12 +310,17 @@ class ContextAwareLearner(CodeModel):
     ) -> Tensor:
         """New data sets of n items: their constant contexts from the state, once for the set, others from the prior.
 
-        constant  which contexts are constant, any pattern, also ones never seen; drawn from q(a | X) when absent
+        constant  which contexts are constant, any pattern, also ones never seen; one may stand for all sets. Drawn from
+                  q(a | X) when absent
         at_mean   take the most likely constant contexts, as the thesis does
         Shapes: constant (*B, K) -> (*B, n, *X). Thesis, figures 6.3, 6.4 and 6.6
         """
         check_size("n", n)
-        chosen = self._draw_pattern(state, generator) if constant is None else constant
+        self._check_state("sample_sets", state)
+        if constant is None:
+            chosen = self._draw_pattern(state, generator)
+        else:
+            chosen = constant_choice.given_pattern("sample_sets", constant, self.num_contexts, state.batch_shape)
         codes = self._draw_codes(state, chosen, n, generator, at_mean=at_mean)
         return self._image(self.codec.decode(codes), sample_pixels, generator)
 
@@ -339,7 +331,14 @@ class ContextAwareLearner(CodeModel):
         """
         if not states or len(states) != len(constants):
             raise ValueError(f"combine: expected a pattern for every state, got {len(constants)} for {len(states)}")
+        for state in states:
+            self._check_state("combine", state)
         whole = self.prior_state(tuple(states[0].batch_shape))
+        pairs = zip(states, constants, strict=True)
+        constants = [
+            constant_choice.given_pattern("combine", constant, self.num_contexts, state.batch_shape)
+            for state, constant in pairs
+        ]
         q, together = combine_contexts(whole.constant, [state.constant for state in states], constants)
         return whole.replace(mean=q.mean, std=q.std), together
 
@@ -374,20 +373,21 @@ class ContextAwareLearner(CodeModel):
 
     # -- checks ------------------------------------------------------------------------------------
 
-    def _check_items(self, where: str, x: Tensor, constant: Tensor | None) -> None:
-        if constant is None and x.shape[-len(self.codec.image_shape) - 1] < 2:
-            raise ValueError(
-                f"{where}: expected a data set of at least 2 items, got 1; everything is constant in it, so which "
-                "context is cannot be told: give more items, or constant="
-            )
+    def _told(self, where: str, x: Tensor, constant: Tensor | None) -> Tensor | None:
+        """a as it is given, after checks. Shapes: (*B, K)"""
+        if constant is None:
+            return None
+        batch = x.shape[: x.ndim - len(self.codec.image_shape) - 1]
+        return constant_choice.given_pattern(where, constant, self.num_contexts, batch)
+
+    def _check_items(self, where: str, x: Tensor, counts: Tensor | None, prior: ContextsState | None) -> None:
+        check_items(where, x.shape[-len(self.codec.image_shape) - 1], counts, prior)
+
+    def _check_state(self, where: str, state: ContextsState) -> None:
+        check_contexts(where, state, self.num_contexts, self.context_dim)
 
     def _check_prior(self, prior: ContextsState) -> None:
-        shape = (self.num_contexts, self.context_dim)
-        if not isinstance(prior, ContextsState) or prior.mean.shape[-2:] != shape:
-            got = tuple(prior.mean.shape) if isinstance(prior, ContextsState) else type(prior).__name__
-            raise ValueError(
-                f"write: prior: expected a ContextsState with mean (*B, {shape[0]}, {shape[1]}), got {got}"
-            )
+        self._check_state("write: prior", prior)
         poolings = [self.contexts.pooling, *([] if self.supervised else [self.choice_pooling])]
         if not all(pooling.additive for pooling in poolings):
             raise ValueError(

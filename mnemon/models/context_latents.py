@@ -139,7 +139,7 @@ def combine_contexts(
 
     Where several give a context, the last one counts. Shapes: (*B, K, D) each, constants (*B, K) each
     """
-    mean, std, together = whole.mean, whole.std, torch.zeros_like(constants[0].bool())
+    mean, std, together = whole.mean, whole.std, torch.zeros((), dtype=torch.bool, device=whole.mean.device)
     for q, constant in zip(parts, constants, strict=True):
         given = constant.bool()
         mean = torch.where(given[..., None], q.mean, mean)

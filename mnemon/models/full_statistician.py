@@ -77,7 +77,7 @@ class FullStatistician(Statistician):
 
     def _infer(self, encodings: Tensor, c: Tensor, generator: torch.Generator | None) -> Inferred:
         """Layer after layer; the KL of each is exact given the draws above it. Thesis, 5.12"""
-        c = c.expand(*encodings.shape[:-1], self.context_dim)
+        encodings, c = _together(encodings, c)
         above, drawn = c, []
         kl = log_ratio = torch.zeros((), dtype=c.dtype, device=c.device)
         for prior, posterior in self._layers():
@@ -90,7 +90,7 @@ class FullStatistician(Statistician):
         return Inferred(torch.cat((*drawn, c), -1), kl, log_ratio)
 
     def _posterior_mean(self, encodings: Tensor, c: Tensor) -> Tensor:
-        c = c.expand(*encodings.shape[:-1], self.context_dim)
+        encodings, c = _together(encodings, c)
         above, means = c, []
         for posterior in self.posteriors:
             means.append(moments(posterior(torch.cat((encodings, above), -1)))[0])
@@ -110,3 +110,12 @@ class FullStatistician(Statistician):
             means.append(moments(prior(above))[0])
             above = torch.cat((c, means[-1]), -1)
         return torch.cat((*means, c), -1)
+
+
+def _together(encodings: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """Encodings and contexts for the same items: one memory may be asked about many, and many about one.
+
+    Shapes: (*B, T, width), (*B, T or 1, D), the leading ones of either may be fewer -> (*B, T, ...) both
+    """
+    leading = torch.broadcast_shapes(encodings.shape[:-1], c.shape[:-1])
+    return encodings.expand(*leading, -1), c.expand(*leading, -1)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mnemon.core.checks import check_size
+from mnemon.core.checks import check_finite, check_size
 from mnemon.core.protocol import Terms
 from mnemon.core.state import Record
 from mnemon.distributions.gaussian import DiagonalGaussian, standard_normal_like
@@ -113,9 +113,10 @@ class KanervaBlocks(CodeModel):
         counts = self._counts("write", x, how.mask, how.weights)
         if how.prior is not None:
             self._check_state("write", how.prior)
-        return self._store(self._codes(x)[0].mean, counts, how.prior)
+        return self._store("write", self._codes(x)[0].mean, counts, how.prior)
 
-    def _store(self, codes: Tensor, counts: Tensor | None, prior: BlockState | None = None) -> BlockState:
+    def _store(self, where: str, codes: Tensor, counts: Tensor | None, prior: BlockState | None = None) -> BlockState:
+        check_finite(f"{where}: codes", codes, "mask such items, or drop them")
         state = self.prior_state(tuple(codes.shape[:-2])) if prior is None else prior
         return self.grid.write(state, codes, None if counts is None else counts > 0)
 
@@ -163,7 +164,7 @@ class KanervaBlocks(CodeModel):
         """A fine and a coarse code are drawn for every frame; which of them is meant is summed over."""
         counts, subset = (self._counts("terms", x, some) for some in (mask, self._subset(mask, write_mask)))
         fine, coarse = self._codes(x)
-        state = self._store(fine.mean, subset)
+        state = self._store("terms", fine.mean, subset)
         found = self._find(state, fine, coarse)
         with_fine, with_coarse = (self.codec.log_prob(q.rsample(generator=generator), x) for q in (fine, coarse))
         nothing = found.log_probs[..., -1].exp()
@@ -176,7 +177,7 @@ class KanervaBlocks(CodeModel):
         """Blocks and codes are drawn anew for every sample; images are encoded and looked for once."""
         check_size("num_samples", num_samples)
         self.codec.check("log_weights", x)
-        self._check_state("log_weights", state)
+        self._check_asked("log_weights", state, x)
         found, priors = self._find(state, *self._codes(x)), self._code_priors(state)
         sizes = parts_of(num_samples, found.log_probs.shape[:-1].numel())
         return torch.cat([self._weigh(found, priors, x, size, generator) for size in sizes])
@@ -211,7 +212,6 @@ class KanervaBlocks(CodeModel):
 
     def _recall_codes(self, state: BlockState, cue: Tensor, generator: torch.Generator | None) -> Tensor:
         """What stands in the block that fits a cue best; with a generator, a draw. Nothing written, nothing found."""
-        self._check_state("read", state)
         found = self._find(state, *self._codes(cue))
         written = found.log_probs[..., :-1]
         empty = (state.written < 1)[..., None]
@@ -220,12 +220,10 @@ class KanervaBlocks(CodeModel):
         return codes.mean if generator is None else codes.rsample(generator=generator)
 
     def _sample_codes(self, state: BlockState, n: int, generator: torch.Generator | None) -> Tensor:
-        self._check_state("sample", state)
         keys = standard_normal_like(state.memory, torch.Size((*state.batch_shape, n, KEY_DIM)), generator)
         return _take(self._code_priors(state), self.grid.named(keys)).rsample(generator=generator)
 
     def _mean_code(self, state: BlockState) -> Tensor:
-        self._check_state("read", state)
         return self._code_priors(state).mean.mean(-2)
 
     def _check_state(self, where: str, state: BlockState) -> None:

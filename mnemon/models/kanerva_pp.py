@@ -141,8 +141,10 @@ class KanervaPlusPlus(CodeModel):
         Shapes: (*B, Q, *X) -> (*B, Q, n, *X)
         """
         check_size("n", n)
+        if not 0 <= std < math.inf:
+            raise ValueError(f"std: expected a finite deviation of at least 0, got {std}")
         self.codec.check("perturbed", cue)
-        self._check_state("perturbed", state)
+        self._check_asked("perturbed", state, cue)
         keys = self._keys(self.codec.encodings(cue)).mean[..., None, :, :]
         keys = keys.expand(*keys.shape[:-3], n, *keys.shape[-2:])
         keys = keys + std * standard_normal_like(keys, keys.shape, generator)
@@ -187,21 +189,18 @@ class KanervaPlusPlus(CodeModel):
 
     def _recall_codes(self, state: SpatialState, cue: Tensor, generator: torch.Generator | None) -> Tensor:
         """What the memory says at the cue's keys; asked again with its own answer, it reads iteratively. K++, eq. 7."""
-        self._check_state("read", state)
         keys = self._keys(self.codec.encodings(cue))
         if generator is None:
             return self._code_prior(state, keys.mean).mean
         return self._code_prior(state, keys.rsample(generator=generator)).rsample(generator=generator)
 
     def _sample_codes(self, state: SpatialState, n: int, generator: torch.Generator | None) -> Tensor:
-        self._check_state("sample", state)
         shape = torch.Size((*state.batch_shape, n, self.num_reads, KEY_DIM))
         keys = standard_normal_like(state.memory, shape, generator)
         return self._code_prior(state, keys).rsample(generator=generator)
 
     def _mean_code(self, state: SpatialState) -> Tensor:
         """The mean over eight keys that stand for p(y), the same for all reads."""
-        self._check_state("read", state)
         keys = corner_keys(state.memory)[:, None, :].expand(-1, self.num_reads, -1)
         return self._code_prior(state, keys.expand(*state.batch_shape, *keys.shape)).mean.mean(-2)
 
@@ -211,7 +210,7 @@ class KanervaPlusPlus(CodeModel):
         """Keys and codes are drawn anew for every sample; images are encoded once, each alone."""
         check_size("num_samples", num_samples)
         self.codec.check("log_weights", x)
-        self._check_state("log_weights", state)
+        self._check_asked("log_weights", state, x)
         posteriors = self._posteriors(self.codec.encodings(x))
         sizes = parts_of(num_samples, posteriors[1].batch_shape.numel())
         return torch.cat([self._weigh(state, x, *posteriors, size, generator) for size in sizes])

@@ -91,6 +91,9 @@ class LinearReadout(CodeModel):
     def encodes_together(self) -> bool:
         return self.encode_together
 
+    def _check_state(self, where: str, state: Any) -> None:
+        self.memory._check_state(where, state)
+
     def _writer(self) -> Any:
         """The memory as it writes: what is written does not depend on the learned address variance."""
         return self.memory.replace(slot_mean=self.slot_mean)

@@ -84,6 +84,7 @@ class MemoryVAE(CodeModel):
     ) -> Any:
         """Encode the episode and run the sweeps. Of fewer items than clusters, it makes as many clusters as items."""
         self.codec.check("write", x)
+        mask = self._item_mask("write", "mask", x, mask)
         return self._write(x, Writing(prior, mask, weights, num_steps, generator), num_clusters)
 
     def _write(self, x: Tensor, how: Writing, num_clusters: int | None = None) -> Any:
@@ -93,6 +94,9 @@ class MemoryVAE(CodeModel):
         options = {**vars(how), "num_steps": self.num_steps if how.num_steps is None else how.num_steps}
         with no_autocast(x):
             return self.memory.write(codes, num_clusters=num_clusters, **options).state
+
+    def _check_state(self, where: str, state: Any) -> None:
+        self.memory._check_state(where, state)
 
     def prior_state(self, batch_shape: tuple[int, ...] = ()) -> Any:
         """p(memory)."""

@@ -173,6 +173,7 @@ class SlotModel(CodecModel):
     ) -> tuple[ItemState, Tensor, Tensor | None]:
         """The memory of an episode, the images that are scored and how they count."""
         self.codec.check("terms", x)
+        mask = self._item_mask("terms", "mask", x, mask)
         x = self._present(x, mask)
         state = self._episode(x, mask, write_mask, roles.written)
         counts = None if mask is None else mask.to(state.keys.dtype)
@@ -199,6 +200,7 @@ class SlotModel(CodecModel):
         """In pieces that fit through the nets."""
         check_size("num_samples", num_samples)
         self.codec.check("log_weights", x)
+        self._check_asked("log_weights", state, x)
         memory = self._prepared(state)
         return torch.cat([self._log_weights(memory, part, num_samples, generator) for part in self._pieces(x)], -1)
 

@@ -56,8 +56,14 @@ class ImageCodec(nn.Module):
         self.image_shape, self.code_dim, self.likelihood = tuple(image_shape), code_dim, likelihood
 
     def check(self, where: str, x: Tensor) -> None:
-        """Refuse images of another shape, with the remedy."""
+        """Refuse images of another shape or kind, with the remedy."""
         check_images(where, x, self.image_shape)
+        own = next((parameter.dtype for parameter in self.parameters()), x.dtype)
+        if {own, x.dtype} == {torch.float32, torch.float64}:
+            raise ValueError(
+                f"{where}: expected images of the model's own {own}, got {x.dtype}; convert them with x.to({own}), or "
+                "the model"
+            )
 
     def in_blocks(self, net: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """A net on many items, piece by piece where nothing is to be learned: large episodes fit into memory."""

@@ -133,6 +133,8 @@ class TSMResNet(nn.Module):
         Shapes: x (*B, T, *X), present (*B, T) -> (*B, T, width)
         """
         leading = x.shape[:-3]
+        if not leading.numel():
+            raise ValueError(f"encode_episodes: expected at least one frame, got {tuple(x.shape)}; drop empty episodes")
         frames = x.reshape(-1, *x.shape[-4:])
         if present is None:
             return self._in_blocks(frames, None).reshape(*leading, -1)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemon.data import catalog
+from mnemon.data import catalog, derived
 from mnemon.data.episodes import SetEpisodes
 from mnemon.data.factors import (
     FactorEpisodes,
@@ -135,3 +135,26 @@ def test_bad_input():
         FactorEpisodes(2, 2, shares=(1.0,)).epoch(black_and_white(numbered()), seed=0, epoch=0)
     with pytest.raises(ValueError, match="a column for each of factor_names"):
         ImageSet(numbered().images, factors=torch.zeros(24, 2).long(), factor_names=("one",))
+
+
+def test_characters_for_few_shot_classification_are_split_and_turned():
+    """Published sizes: 1,200 characters and their quarter turns to train, 323 to validate, 100 to test."""
+    characters = torch.arange(1623).repeat_interleave(2)
+    pixels = torch.stack((characters // 256, characters % 256), -1).to(torch.uint8)  # each shows its number
+    images = torch.cat((pixels, torch.zeros_like(pixels)), -1).view(-1, 1, 2, 2)
+    whole = ImageSet(images, characters, "omniglot", "all", groups=characters // 40)
+    parts = {
+        split: derived.make("omniglot1200", split, lambda name, split: whole) for split in ("train", "valid", "test")
+    }
+    assert {split: part.num_classes for split, part in parts.items()} == {"train": 4800, "valid": 323, "test": 100}
+    upright = parts["train"].images[:2400]
+    shown = [part.flatten(1)[:, :2].int() @ torch.tensor([256, 1], dtype=torch.int32)
+             for part in (upright, parts["valid"].images, parts["test"].images)]  # fmt: skip
+    sets = [set(numbers.tolist()) for numbers in shown]
+    assert [len(some) for some in sets] == [1200, 323, 100]
+    assert len(set.union(*sets)) == 1623
+    for turns in range(4):
+        assert torch.equal(parts["train"].images[2400 * turns : 2400 * (turns + 1)], upright.rot90(turns, (-2, -1)))
+        assert torch.equal(
+            parts["train"].labels[2400 * turns : 2400 * (turns + 1)], parts["train"].labels[:2400] + 1200 * turns
+        )

@@ -7,10 +7,22 @@ import torch
 from mnemon.data.factors import black_and_white
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
+from mnemon.evaluation.context_pictures import (
+    GRID,
+    REACH,
+    draw_contexts,
+    latent_grid,
+    latent_plane,
+    schedule_curves,
+    training_curves,
+)
 from mnemon.evaluation.context_space import explained, neighbour_vote
 from mnemon.evaluation.factor_sets import kept_accuracy, relative_entropy
 from mnemon.evaluation.judge import _moved, train_judge
+from mnemon.evaluation.likelihood import TestSet
+from mnemon.registry import build_model
 from mnemon.training.checkpoint import read_metrics
+from mnemon.training.config import ModelConfig, StageConfig
 
 
 def test_neighbours_vote():
@@ -71,3 +83,53 @@ def test_batches_are_moved_to_every_place_and_small_images_stay():
     assert _moved(images, 0)[0, 0, 0, 0] == images[0, 0, 0, 0]  # the edge goes on
     small = torch.rand(2, 1, 8, 8)
     assert _moved(small, 3) is small
+
+
+def test_curves_show_the_weights_and_the_temperature_of_every_stage():
+    stages = (
+        StageConfig(epochs=2, weighting="thesis_6_14", alpha=3.0, temperature_from=1.0, temperature_to=0.5),
+        StageConfig(epochs=4, weighting="geometric", latent_weights=(16.0, 1.0)),
+    )
+    records = [
+        {"kind": kind, "epoch": epoch, "stage": int(epoch > 2), "loss": 9.0 + epoch, "joint": -1.0 * epoch}
+        for epoch in range(7)
+        for kind in ("train", "validation")
+    ]
+    weights, temperature = schedule_curves(records, stages)
+    epochs, latents = weights.lines["other latents"]
+    assert epochs == [1, 2, 3, 4, 5, 6]
+    halves = [16 * 16 ** (-done / 8) for done in (1, 3, 5, 7)]  # in the middle of each of four epochs
+    assert latents == pytest.approx([1 + 3, 1 + 1.5, *halves])
+    assert weights.lines["a"][1] == pytest.approx([1 / value for value in latents])
+    assert weights.lines["reconstruction"][1] == [1.0] * 6
+    assert temperature.lines["temperature"] == ([1, 2], [0.875, 0.625])
+    figure = training_curves(records, stages)
+    assert [axis.get_title() for axis in figure.axes] == ["loss", "joint", "weights in the loss", "temperature"]
+    assert [axis.get_title() for axis in training_curves(records, (StageConfig(), StageConfig())).axes] == [
+        "loss",
+        "joint",
+    ]
+    assert training_curves([]) is None
+
+
+def test_the_plane_of_a_code_of_two_numbers(tmp_path):
+    """Rows go down from large second numbers, columns right from small first ones. Thesis, figure 4.3"""
+    torch.manual_seed(0)
+    model = build_model(ModelConfig(kind="vae", image_shape=(1, 8, 8), architecture="mlp", code_dim=2)).eval()
+    with torch.no_grad():
+        grid = latent_grid(model)
+        assert grid.shape == (GRID, GRID, 1, 8, 8)
+        for (row, column), code in {
+            (0, 0): (-REACH, REACH),
+            (-1, -1): (REACH, -REACH),
+            (0, -1): (REACH, REACH),
+        }.items():
+            torch.testing.assert_close(grid[row, column], model.codec.image(torch.tensor([code]))[0])
+    images = torch.randint(256, (30, 1, 8, 8), dtype=torch.uint8)
+    test = TestSet.of(ImageSet(images, torch.arange(30) % 3, "noise", "test"), Preprocessing(), torch.device("cpu"))
+    files = draw_contexts(model, test, tmp_path, length=5)
+    assert [file.stem for file in files] == ["latent_plane", "latent_grid"]
+    assert all(file.stat().st_size > 1000 for file in files)
+    (axis,) = latent_plane(model, test).axes
+    assert len(axis.collections[0].get_offsets()) == 30
+    assert [text.get_text() for text in axis.texts] == ["0", "1", "2"]

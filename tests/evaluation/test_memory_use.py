@@ -13,6 +13,7 @@ from mnemon.evaluation.experiments import Evaluation, bounds, in_bits
 from mnemon.evaluation.likelihood import Estimate, TestSet
 from mnemon.evaluation.memory_use import draw_twins, lengths, shared_noise, twin_bounds
 from mnemon.evaluation.papers import paper_conditional
+from mnemon.evaluation.pictures import draw_all
 from mnemon.evaluation.recall import recall_errors
 from mnemon.registry import build_model
 from mnemon.training.config import ModelConfig
@@ -99,7 +100,8 @@ def test_records_of_lengths():
 
 
 def test_what_is_no_bound_says_so():
-    assert list(shared_noise(evaluation("kanerva-pp"))) == []
+    with pytest.raises(ValueError, match="--part shared-noise: expected a pseudo-inverse memory, got kanerva-pp"):
+        list(shared_noise(evaluation("kanerva-pp")))
     (record,) = shared_noise(evaluation("pseudo-inverse", name="pseudo-inverse-mnist"))
     assert (record["metric"], record["bound"]) == ("no_bound", None)
     assert record["note"].startswith("NO BOUND")
@@ -142,3 +144,9 @@ def test_denoising(tmp_path, monkeypatch):
     draw_reads(measured.model, measured.test, tmp_path / "reads.png", length=6)
     assert all(path.stat().st_size > 5000 for path in (curves, tmp_path / "reads.png"))
     assert draw_denoising([record for record in records if point_of(record) is None], tmp_path) == []
+
+
+def test_what_is_read_beside_the_keys_is_drawn(tmp_path):
+    files = draw_all(evaluation("kanerva-pp").model, patterns(), tmp_path, length=8)
+    assert [file.stem for file in files] == ["episode", "samples", "iterative", "one_shot", "perturbed"]
+    assert files[-1].stat().st_size > 500

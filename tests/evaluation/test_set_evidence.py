@@ -77,3 +77,10 @@ def test_the_value_of_a_set_is_the_one_fewest_items_contradict():
     assert judged.support[0, :, 0].tolist() == pytest.approx([0.02, 0.02, 0.5])
     together = Judged.join([judged, judged])
     assert together.fits.shape == (2, 3, 1)
+
+
+def test_the_threshold_is_the_order_statistic_that_it_says():
+    """With 19 images and a coverage of 0.9 it is the second smallest, though 1 - 0.9 is below 0.1 in floats."""
+    values = torch.linspace(-5, -1, 19)
+    log_probs, factors = torch.stack((values, torch.zeros(19)), -1), torch.zeros(19, 1, dtype=torch.int64)
+    assert least_evidence([log_probs], factors, coverage=0.9) == values[1]

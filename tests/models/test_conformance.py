@@ -198,6 +198,10 @@ JOINTLY_ENCODED = dict.fromkeys(
     (*SPATIAL, "kanerva_tsm"), "terms encode frames together, log_weights one by one: other bounds of the same value"
 )
 NO_SUBSETS = {**dict.fromkeys(VAES, "nothing is written"), "online": "its chunks write every item"}
+OWN_BATCH = {
+    **dict.fromkeys(VAES, "its memory says nothing, so cues stay in their own batch"),
+    "soft_attention": "a code is decoded with what it finds, in the batch of its image",
+}
 ALL_DRAWN = {
     *VAES,
     *SLOTS,
@@ -445,6 +449,70 @@ def test_messages_on_bad_input(name):
         model.log_likelihood(state, x, num_samples=0)
     with pytest.raises(ValueError, match="all masked"):
         model.write(x, mask=torch.zeros(5, dtype=torch.bool))
+
+
+@models()
+def test_images_masks_and_cues_of_a_wrong_kind(name):
+    model, x = MODELS[name](), images(2, 5)
+    state = model.write(x, generator=seeded())
+    with pytest.raises(ValueError, match="expected images as a Tensor, got ndarray"):
+        model.write(x.numpy())
+    with pytest.raises(ValueError, match=r"own torch\.float64, got torch\.float32; convert them"):
+        model.write(x.float())
+    for call in (model.write, model.terms):
+        with pytest.raises(ValueError, match=r"expected mask of shape \(2, 5\)"):
+            call(x, mask=torch.ones(2, 4, dtype=torch.bool))
+        with pytest.raises(ValueError, match="expected mask as a Tensor, got list"):
+            call(x, mask=[[True] * 5] * 2)
+    with pytest.raises(ValueError, match=r"terms: expected write_mask of shape \(2, 5\)"):
+        model.terms(x, write_mask=torch.ones(2, 4, dtype=torch.bool))
+    with pytest.raises(ValueError, match="read: observed: expected a shape that broadcasts"):
+        model.read(state, x, observed=torch.ones(SHAPE[2], SHAPE[1], dtype=torch.bool))
+    with pytest.raises(ValueError, match="expected finite values"):
+        model.read(state, torch.full_like(x, torch.nan))
+
+
+@every()
+def test_nothing_cannot_be_written(name):
+    model, x = make(name), images(2, 5)
+    for nothing in (x[:, :0], x[:0]):
+        with pytest.raises(ValueError, match="expected at least one"):
+            model.write(nothing)
+
+
+@models()
+def test_a_mask_may_be_numbers(name):
+    model, x = MODELS[name](), images(2, 5)
+    mask = torch.tensor([[1, 1, 1, 0, 1], [1, 1, 0, 1, 1]])
+    assert_equal(model.write(x, mask=mask, generator=seeded()), model.write(x, mask=mask.bool(), generator=seeded()))
+    number, truth = (model.terms(x, mask=some, generator=seeded()).conditional for some in (2 * mask, mask.bool()))
+    torch.testing.assert_close(number, truth)
+
+
+@models()
+def test_memories_of_a_wrong_kind(name):
+    model, x = MODELS[name](), images(2, 5)
+    state = model.write(x, generator=seeded())
+    for call in (model.read, model.log_likelihood):
+        with pytest.raises(ValueError, match=r"memory of batch \(2,\), got them for \(3,\)"):
+            call(state, images(3, 5))
+    for other in (None, x):
+        for ask in (model.sample, lambda state: model.read(state, x), lambda state: model.log_likelihood(state, x)):
+            with pytest.raises(ValueError, match=f"expected an? .* got a?n? ?{type(other).__name__}"):
+                ask(other)
+
+
+@models(*OWN_BATCH)
+def test_one_memory_for_many_and_many_for_one(name):
+    """Cues without the memory's batch are asked of every memory, and a memory without theirs is asked by all."""
+    model, x = MODELS[name](), images(2, 5)
+    many, cue = model.write(x, generator=seeded()), images(3, seed=1)
+    found = model.read(many, cue)
+    assert found.shape == (2, 3, *SHAPE)
+    for at in range(2):
+        torch.testing.assert_close(found[at], model.read(many[at], cue))
+        torch.testing.assert_close(model.read(many[at], cue.expand(4, *cue.shape))[1], model.read(many[at], cue))
+    assert model.log_likelihood(many, cue).value.shape == (2, 3)
 
 
 @pytest.mark.parametrize("name", RECALL_MODELS)

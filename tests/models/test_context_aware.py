@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -11,6 +12,8 @@ from mnemon.models.context_latents import infer_latents
 from mnemon.nets.context_mixture import SPEED
 from mnemon.nets.contexts import TiedContexts
 from mnemon.objectives import Estimator
+from mnemon.registry import build_model
+from mnemon.training.config import ModelConfig
 from tests.models.test_conformance import assert_equal, codec, context_aware, images, seeded
 
 FORMS = pytest.mark.parametrize("form", ["tied", "thesis"])
@@ -245,3 +248,74 @@ def test_bad_input():
         ContextAwareLearner(codec(head=False), TiedContexts(12, 1, 3, 3, 8), 1, 3)
     with pytest.raises(ValueError, match="prior: expected a ContextsState"):
         model.write(x, prior=context_aware().prior_state().replace(mean=torch.zeros(3, 3)))
+
+
+def test_one_item_is_left_by_a_mask_or_a_weight():
+    model, x = context_aware(), images(2, 4)
+    mask = torch.tensor([[True, True, True, True], [False, True, False, False]])
+    for call in (lambda: model.write(x, mask=mask), lambda: model.write(x, weights=3.0 * mask)):
+        with pytest.raises(ValueError, match="write: expected a data set of at least 2 items, got 1"):
+            call()
+    with pytest.raises(ValueError, match="terms: expected a data set of at least 2 items, got 1"):
+        model.terms(x, mask=mask)
+    assert (model.write(x, mask=mask, constant=torch.tensor([True, False])).count == torch.tensor([4, 1])).all()
+    with pytest.raises(ValueError, match="expected at least one item, got T = 0"):
+        model.write(x[:, :0])
+    whole = model.write(x)
+    assert_equal(model.write(x[:, 3:], prior=model.write(x[:, :3])), whole)  # one more item makes four
+
+
+@FORMS
+def test_one_pattern_stands_for_all_sets(form):
+    model, x = context_aware(form, supervised=True), images(2, 4)
+    one = torch.tensor([True, False])
+    every, state = one.expand(2, 2), model.write(x)
+    for constant in (one, one.long(), one.double()):
+        assert_equal(model.write(x, constant=constant), model.write(x, constant=every))
+        left, right = (
+            model.terms_and_state(x, constant=some, generator=seeded())[0].conditional for some in (constant, every)
+        )
+        torch.testing.assert_close(left, right)
+        left, right = (model.sample_sets(state, 3, constant=some, generator=seeded()) for some in (constant, every))
+        torch.testing.assert_close(left, right)
+    mixed, together = model.combine([state, state], [one, ~one])
+    assert together.all()
+    assert together.shape == (2, 2)
+    assert_equal(mixed, model.combine([state, state], [every, ~every])[0])
+
+
+def test_patterns_and_states_that_do_not_fit():
+    model, x = context_aware(), images(2, 4)
+    state, one = model.write(x), torch.tensor([True, False])
+    asks = {
+        "write": lambda constant: model.write(x, constant=constant),
+        "terms": lambda constant: model.terms_and_state(x, constant=constant),
+        "sample_sets": lambda constant: model.sample_sets(state, 3, constant=constant),
+        "combine": lambda constant: model.combine([state, state], [one, constant]),
+    }
+    for name, ask in asks.items():
+        with pytest.raises(ValueError, match=rf"{name}: expected constant as a Tensor, got list"):
+            ask([True, False])
+        with pytest.raises(ValueError, match=rf"{name}: expected constant \(\*B, 2\), one entry for each context"):
+            ask(torch.ones(2, 3))
+        with pytest.raises(ValueError, match=rf"{name}: constant: expected a shape that broadcasts to \(2, 2\)"):
+            ask(one.expand(3, 2))
+        with pytest.raises(ValueError, match=rf"{name}: expected constant to be 1 or True"):
+            ask(torch.tensor([0.5, 0.5]))
+    other = state.replace(mean=state.mean[..., :2], std=state.std[..., :2])
+    for ask in (
+        lambda: model.read(other, x),
+        lambda: model.log_likelihood(other, x),
+        lambda: model.sample_sets(other, 2, constant=one),
+        lambda: model.combine([state, other], [one, ~one]),
+    ):
+        with pytest.raises(ValueError, match=r"expected a ContextsState with mean \(\*B, 2, 3\), got \(2, 2, 2\)"):
+            ask()
+
+
+def test_a_pooling_that_nothing_would_use_is_refused():
+    told = ModelConfig(kind="context-aware", image_shape=(1, 22, 22), supervised=True, pooling="attention", hidden=8)
+    with pytest.raises(ValueError, match=r"model\.pooling: tied contexts add up what items say"):
+        build_model(told)
+    assert not build_model(dataclasses.replace(told, contexts="thesis")).contexts.pooling.additive
+    assert not build_model(dataclasses.replace(told, supervised=False)).choice_pooling.additive

@@ -72,6 +72,12 @@ def test_writing_in_two_parts_is_writing_at_once():
 def test_bad_input():
     with pytest.raises(ValueError, match=r"code_dim = num_layers x layer_dim \+ context_dim = 10, got 6"):
         FullStatistician(codec(head=False), 4, 3)
+    model, x = full_statistician(), images(3)
+    state = model.write(x)
+    other = state.replace(mean=state.mean[:2], std=state.std[:2])
+    for ask in (model.sample, lambda state: model.read(state, x), lambda state: model.log_likelihood(state, x)):
+        with pytest.raises(ValueError, match=r"expected a ContextState with mean \(\*B, 4\), got \(2,\)"):
+            ask(other)
     model = full_statistician(pooling="relation")
     with pytest.raises(ValueError, match="RelationPooling needs all items at once"):
         model.write(images(3), prior=model.prior_state())

@@ -237,3 +237,13 @@ def test_sixty_four_blocks_in_the_published_map():
     )
     assert isinstance(made, KanervaBlocks)
     assert (made.grid.map_shape, made.grid.num_blocks, made.grid.block_floats) == ((3, 64, 64), 64, 192)
+
+
+def test_what_is_not_finite_is_not_written():
+    made, x = model(), images(3)
+    x[1] = torch.nan
+    for call in (made.write, made.terms):
+        with pytest.raises(ValueError, match="codes: expected finite values"):
+            call(x)
+    mask = torch.tensor([True, False, True])
+    assert made.write(x, mask=mask).memory.isfinite().all()
