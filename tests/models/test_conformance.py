@@ -455,7 +455,7 @@ def test_messages_on_bad_input(name):
 def test_images_masks_and_cues_of_a_wrong_kind(name):
     model, x = MODELS[name](), images(2, 5)
     state = model.write(x, generator=seeded())
-    with pytest.raises(ValueError, match="expected images as a Tensor, got ndarray"):
+    with pytest.raises(ValueError, match="expected x as a Tensor, got ndarray"):
         model.write(x.numpy())
     with pytest.raises(ValueError, match=r"own torch\.float64, got torch\.float32; convert them"):
         model.write(x.float())
