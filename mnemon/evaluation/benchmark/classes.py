@@ -61,10 +61,11 @@ def novelty(subject: Subject, asked: set[str]) -> Records:
 
 
 def novelty_score(model: MemoryModel) -> tuple[str, Score]:
-    """How familiar a frame is: by what the memory adds to its likelihood, by its energy, or by how it is read."""
+    """How familiar a frame is: by what the memory adds to its likelihood, by how far it lowers its energy, or by how it
+    is read."""
     if isinstance(model, CodecModel):
         return ("gain of the bound", memory_gain) if has_prior(model) else ("bound", memory_bound)
-    return ("energy", _minus_energy) if isinstance(model, EnergyModel) else ("error of reading", _minus_error)
+    return ("fall of the energy", _energy_fall) if isinstance(model, EnergyModel) else ("error of reading", _minus_error)
 
 
 def fewshot(subject: Subject, asked: set[str]) -> Records:
@@ -116,6 +117,10 @@ def _minus_error(model: MemoryModel, state: Any, x: Tensor, generator: torch.Gen
     return -(model.read(state, x) - x).square().flatten(-3).mean(-1)
 
 
-def _minus_energy(model: MemoryModel, state: Any, x: Tensor, generator: torch.Generator) -> Tensor:
+def _energy_fall(model: MemoryModel, state: Any, x: Tensor, generator: torch.Generator) -> Tensor:
+    """From the memory with nothing written, as `memory_gain`: some frames have a low energy whatever was written.
+
+    Shapes: (*B, Q, C, H, W) -> (*B, Q)
+    """
     assert isinstance(model, EnergyModel)
-    return -model.energy(state, x)
+    return model.energy(model.prior_state(x.shape[:-4]), x) - model.energy(state, x)
