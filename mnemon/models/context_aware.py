@@ -26,10 +26,10 @@ from mnemon.memories.frames import Frames
 from mnemon.models import constant_choice
 from mnemon.models.agreement import best_agreement
 from mnemon.models.codec_model import CodeModel, Writing, full_precision
-from mnemon.models.context_latents import combine_contexts, draw_codes, infer_latents, mean_code, mixture_fit
+from mnemon.models.context_latents import combine_contexts, draw_codes, infer_latents, mean_code
 from mnemon.models.context_state import ContextsState, check_contexts, check_items
 from mnemon.nets.codec import Codec
-from mnemon.nets.context_mixture import ContextMixture
+from mnemon.nets.context_mixture import ContextPriors
 from mnemon.nets.contexts import Contexts, TiedContexts
 from mnemon.nets.residual import ResidualMLP
 from mnemon.nets.sets import PoolingKind, make_pooling
@@ -37,7 +37,7 @@ from mnemon.objectives import Estimator, Request, Surrogate
 
 CHOICE_WIDTH = 128
 FIT_WEIGHT = 0.01
-"""Of the mixture's fit in what is maximised. Steps of Adam do not depend on it, but the norm does that gradients of all
+"""Of the mixtures' fit in what is maximised. Steps of Adam do not depend on it, but the norm does that gradients of all
 parameters are clipped by, and the nets shall not be clipped because of a mixture."""
 OWN_ESTIMATORS = ("posterior", "balanced", "held", "enumerate", "gumbel", "concrete")
 
@@ -49,8 +49,8 @@ class ContextAwareLearner(CodeModel):
     contexts      how contexts are inferred: see `mnemon.nets.contexts`
     constant      "one": exactly one context is constant; "any": any of them, also none or all
     supervised    training is told a; q(a | X) is then not learned, and where a is not given it is what the bound says
-    prior_components  of a mixture that is fitted to contexts and stands for p(c_k) in evaluation and in every draw (see
-                  `ContextMixture`); None: N(0, I). For tied contexts, whose prior sees no other latent
+    prior_components  of mixtures that are fitted to contexts and stand for p(c_k) in evaluation and in every draw (see
+                  `ContextPriors`); None: N(0, I). For tied contexts, whose prior sees no other latent
     pooling       of the net of q(a | X), which sees the images themselves: encodings change with what contexts hold,
                   and what was found out about a would change with them
     """
@@ -84,14 +84,14 @@ class ContextAwareLearner(CodeModel):
         self.num_contexts, self.context_dim, self.supervised = num_contexts, context_dim, supervised
         self.estimators = ("enumerate",) if supervised else OWN_ESTIMATORS  # type: ignore[misc]
         self.contexts = contexts
-        self.mixture: ContextMixture | None = None
+        self.priors: ContextPriors | None = None
         if prior_components is not None:
             if not isinstance(contexts, TiedContexts):
                 raise ValueError(
                     f"prior_components: expected tied contexts, got {type(contexts).__name__}: their prior depends on "
                     "the constant ones; set model.contexts=tied, or leave prior_components out"
                 )
-            self.mixture = ContextMixture(num_contexts, context_dim, prior_components)
+            self.priors = ContextPriors(num_contexts, context_dim, prior_components)
         self.patterns: Tensor
         self.register_buffer("patterns", constant_patterns(num_contexts, constant).float(), persistent=False)
         self.pooled_dims = [contexts.pooled_dim]
@@ -133,8 +133,8 @@ class ContextAwareLearner(CodeModel):
         return self._contexts_of("write", x, self.codec.encodings(x), how.prior, how.mask, how.weights, constant)
 
     def prior_state(self, batch_shape: tuple[int, ...] = ()) -> ContextsState:
-        """p(c_k) = N(0, I), every allowed pattern equally likely. Sets that are sampled from it are new ones; with a
-        mixture for p(c_k), they are drawn from that, which no state could hold."""
+        """p(c_k) = N(0, I), every allowed pattern equally likely. Sets that are sampled from it are new ones; with
+        mixtures for p(c_k), they are drawn from these, which no state could hold."""
         zero = self._like.new_zeros(*batch_shape, self.num_contexts, self.context_dim)
         choice = self._like.new_full((*batch_shape, len(self.patterns)), -math.log(len(self.patterns)))
         pooled = self._like.new_zeros(*batch_shape, sum(self.pooled_dims))
@@ -180,7 +180,7 @@ class ContextAwareLearner(CodeModel):
     def _choice_by_bound(self, x: Tensor, encodings: Tensor, q: DiagonalGaussian, counts: Tensor | None) -> Tensor:
         """softmax of the bound under each pattern, at the means of all latents. Shapes: -> (*B, M)"""
         chosen = constant_choice.every_pattern(self.patterns, q.mean.shape[:-2])
-        found = infer_latents(self.contexts, encodings, q, chosen, None, at_mean=True, mixture=self._evaluated)
+        found = infer_latents(self.contexts, encodings, q, chosen, None, at_mean=True, priors=self._evaluated)
         per_item = self.codec.log_prob(found.code, x) - found.code_kl - found.varying_kl
         return constant_choice.choice_by_bound(per_item, found.constant_kl, counts)
 
@@ -238,7 +238,7 @@ class ContextAwareLearner(CodeModel):
         estimator: Estimator | None,
         kl_weight: float | Tensor,
     ) -> tuple[Terms, ContextsState, Tensor | None]:
-        """The parts of the bound, the memory, and in training how well the mixture fits, weighted. Shapes: fit (*B)"""
+        """The parts of the bound, the memory, and in training how well the mixtures fit, weighted. Shapes: fit (*B)"""
         codes = estimator is None or estimator.codes or not self.training
         estimator = constant_choice.used_estimator(estimator if constant is None else None, self.training)
         by_bound = estimator.kind in constant_choice.BY_BOUND
@@ -256,7 +256,7 @@ class ContextAwareLearner(CodeModel):
         else:
             chosen, choice_kl = constant_choice.relaxed_pattern(log_q, self.patterns, estimator, generator)
         found = infer_latents(
-            self.contexts, encodings, state.constant, chosen, generator, codes=codes, mixture=self._evaluated
+            self.contexts, encodings, state.constant, chosen, generator, codes=codes, priors=self._evaluated
         )
         parts = [self.codec.log_prob(found.code, x), found.code_kl, found.varying_kl, found.constant_kl]
         counts = None if mask is None else mask.to(parts[0].dtype)
@@ -267,15 +267,15 @@ class ContextAwareLearner(CodeModel):
             parts = constant_choice.sum_out(parts, log_q)
         reconstruction, code_kl, varying_kl, constant_kl = parts
         fit = None
-        if self.mixture is not None and self.training:
+        if self.priors is not None and self.training:
             share = log_q.exp() @ self.patterns if summed else chosen
-            fit = FIT_WEIGHT * mixture_fit(self.mixture, state.constant, found.varying, share, counts)
+            fit = FIT_WEIGHT * self.priors.fit(state.constant, found.varying, share, counts)
         return Terms(reconstruction, code_kl, varying_kl, constant_kl, counts, choice_kl), state, fit
 
     @property
-    def _evaluated(self) -> ContextMixture | None:
+    def _evaluated(self) -> ContextPriors | None:
         """The prior of contexts where it is not N(0, I), under which training maximises the bound."""
-        return None if self.training else self.mixture
+        return None if self.training else self.priors
 
     def _surrogate(self, x: Tensor, asked: Request, generator: torch.Generator | None) -> Surrogate:
         """`terms`, with a as the episodes give it if training is supervised; otherwise a is only compared with it."""
@@ -360,15 +360,15 @@ class ContextAwareLearner(CodeModel):
     def _draw_codes(
         self, state: ContextsState, chosen: Tensor, n: int, generator: torch.Generator | None, *, at_mean: bool = False
     ) -> Tensor:
-        return draw_codes(self.contexts, state.constant, chosen, n, generator, at_mean=at_mean, mixture=self.mixture)
+        return draw_codes(self.contexts, state.constant, chosen, n, generator, at_mean=at_mean, priors=self.priors)
 
     def _mean_code(self, state: ContextsState) -> Tensor:
-        return mean_code(self.contexts, state.constant, self._likely_pattern(state), self.mixture)
+        return mean_code(self.contexts, state.constant, self._likely_pattern(state), self.priors)
 
     def _log_weight(self, state: ContextsState, x: Tensor, generator: torch.Generator | None) -> Tensor:
         """a and the constant contexts are drawn once for all items of an episode."""
         encodings, chosen = self.codec.encodings(x), self._draw_pattern(state, generator)
-        found = infer_latents(self.contexts, encodings, state.constant, chosen, generator, mixture=self._evaluated)
+        found = infer_latents(self.contexts, encodings, state.constant, chosen, generator, priors=self._evaluated)
         return self.codec.log_prob(found.code, x) + found.log_ratio
 
     # -- checks ------------------------------------------------------------------------------------

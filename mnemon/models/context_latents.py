@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mnemon.distributions.gaussian import DiagonalGaussian
-from mnemon.nets.context_mixture import ContextMixture
+from mnemon.nets.context_mixture import ContextPriors
 from mnemon.nets.contexts import Contexts, standard_like
 
 
@@ -40,19 +40,19 @@ def infer_latents(
     *,
     at_mean: bool = False,
     codes: bool = True,
-    mixture: ContextMixture | None = None,
+    priors: ContextPriors | None = None,
 ) -> Latents:
     """Contexts and codes of items under given patterns, which all use the same noise.
 
     codes    without them z is 0 and costs nothing, and its nets have gradients of 0
-    mixture  the prior of contexts; that of the nets when absent
+    priors   of contexts; those of the nets when absent
     Shapes: encodings (*B, T, width), q (*B, K, D), chosen (..., *B, K) with values in [0, 1]
     """
     scale, used = 0.0 if at_mean else 1.0, 1.0 if codes else 0.0
     chosen = chosen.to(q.mean.dtype)
     fixed = q.mean + scale * q.std * _noise(q.mean, q.mean.shape, generator)
-    if mixture is not None and not at_mean:
-        fixed = torch.where(_unknown(q), mixture.sample(tuple(fixed.shape[:-2]), generator), fixed)
+    if priors is not None and not at_mean:
+        fixed = torch.where(_unknown(q), priors.constant.sample(tuple(fixed.shape[:-2]), generator), fixed)
     shared = chosen[..., None] * fixed
     q_v = nets.varying(encodings, shared, chosen)
     shape = (*encodings.shape[:-1], *q.mean.shape[-2:])
@@ -61,11 +61,12 @@ def infer_latents(
     c = shared[..., None, :, :] + free[..., None] * varying
     q_z, p_z = nets.code(encodings, c), nets.code_prior(c)
     z = q_z.mean + scale * q_z.std * _noise(q.mean, (*encodings.shape[:-1], nets.code_dim), generator)  # type: ignore[arg-type]
-    if mixture is None:
+    if priors is None:
         p_v = nets.varying_prior(shared, chosen)
         log_prior, varying_kl, constant_kl = p_v.log_prob(varying), q_v.kl(p_v), q.kl(standard_like(q))
     else:
-        log_prior, varying_kl, constant_kl = mixture.log_prob(varying), mixture.kl(q_v), mixture.kl(q)
+        log_prior, varying_kl = priors.varying.log_prob(varying), priors.varying.kl(q_v)
+        constant_kl = priors.constant.kl(q)
     ratio = (free * (log_prior - q_v.log_prob(varying))).sum(-1) + p_z.log_prob(z) - q_z.log_prob(z)
     return Latents(
         code=torch.cat((c.flatten(-2), used * z.expand(*c.shape[:-2], -1)), -1),
@@ -85,21 +86,21 @@ def draw_codes(
     generator: torch.Generator | None,
     *,
     at_mean: bool = False,
-    mixture: ContextMixture | None = None,
+    priors: ContextPriors | None = None,
 ) -> Tensor:
     """Codes of n new items: constant contexts from q, or its means, once for the set; the rest from the prior.
 
-    mixture  the prior of contexts, from which constant ones of which nothing is known are drawn as well; that of the
-             nets when absent
+    priors  of contexts, from which constant ones of which nothing is known are drawn as well; those of the nets when
+            absent
 
     Shapes: q (*B, K, D), chosen (*B, K) -> (*B, n, C)
     """
     chosen = chosen.to(q.mean.dtype)
     fixed = q.mean if at_mean else q.rsample(generator=generator)
     shape = (*chosen.shape[:-1], n, *q.mean.shape[-2:])
-    if mixture is not None:
-        fixed = torch.where(_unknown(q), mixture.sample(tuple(fixed.shape[:-2]), generator), fixed)
-        shared, varying = chosen[..., None] * fixed, mixture.sample(shape[:-2], generator)
+    if priors is not None:
+        fixed = torch.where(_unknown(q), priors.constant.sample(tuple(fixed.shape[:-2]), generator), fixed)
+        shared, varying = chosen[..., None] * fixed, priors.varying.sample(shape[:-2], generator)
     else:
         shared = chosen[..., None] * fixed
         p_v = nets.varying_prior(shared, chosen)
@@ -108,26 +109,11 @@ def draw_codes(
     return torch.cat((c.flatten(-2), nets.code_prior(c).rsample(generator=generator)), -1)
 
 
-def mixture_fit(
-    mixture: ContextMixture, q: DiagonalGaussian, each: DiagonalGaussian, share: Tensor, counts: Tensor | None
-) -> Tensor:
-    """Expected log density of contexts under the mixture: of a set's where constant, of its items' where varying.
-
-    Nothing but the mixture learns from it. Shapes: q of sets (*B, K, D), of each item (*B, T, K, D), share of each
-    context's being constant (*B, K), counts (*B, T) -> (*B)
-    """
-    share = share.detach().to(q.mean.dtype)
-    whole, items = (mixture.expected_log_prob(some.map(Tensor.detach)) for some in (q, each))
-    counts = torch.ones_like(items[..., 0]) if counts is None else counts
-    varying = (counts[..., None] * items).sum(-2) / counts.sum(-1, keepdim=True)
-    return (share * whole + (1 - share) * varying).sum(-1)
-
-
-def mean_code(nets: Contexts, q: DiagonalGaussian, chosen: Tensor, mixture: ContextMixture | None = None) -> Tensor:
+def mean_code(nets: Contexts, q: DiagonalGaussian, chosen: Tensor, priors: ContextPriors | None = None) -> Tensor:
     """The code of an item at the means of all latents. Shapes: q (*B, K, D), chosen (*B, K) -> (*B, C)"""
     chosen = chosen.to(q.mean.dtype)
     shared = chosen[..., None] * q.mean
-    varying = nets.varying_prior(shared, chosen).mean[..., 0, :, :] if mixture is None else mixture.mean
+    varying = nets.varying_prior(shared, chosen).mean[..., 0, :, :] if priors is None else priors.varying.mean
     c = shared + (1 - chosen)[..., None] * varying
     return torch.cat((c.flatten(-2), nets.code_prior(c).mean), -1)
 

@@ -1,8 +1,8 @@
-"""A prior of contexts that follows what contexts are inferred: a mixture of Gaussians for each of them.
+"""Priors of contexts that follow what contexts are inferred: mixtures of Gaussians.
 
-Contexts of a few values, such as ten digits, leave holes in N(0, I): what is drawn there is none of them. The mixture
-is fitted beside the training, which it does not change: the bound is maximised under N(0, I); it is evaluated, and
-everything is drawn, under the mixture.
+Contexts of a few values, such as ten digits, leave holes in N(0, I): what is drawn there is none of them. The mixtures
+are fitted beside the training, which they do not change: the bound is maximised under N(0, I); it is evaluated, and
+everything is drawn, under the mixtures.
 """
 
 from __future__ import annotations
@@ -18,6 +18,33 @@ SPREAD = 0.7
 SPEED = 10.0
 """Parameters are kept as so many times less than they are, so that they follow contexts so many times faster than the
 nets learn: an optimiser like Adam takes steps of one size."""
+
+
+class ContextPriors(nn.Module):
+    """p(c_k | constant in its set) and p(c_k | varying): a mixture each.
+
+    What is constant is inferred from all items of a set, what varies from one item, and stays vaguer; one mixture for
+    both would be as vague as items are, and a set that is drawn from it might be of no value or of two.
+    """
+
+    def __init__(self, num_contexts: int, context_dim: int, num_components: int) -> None:
+        super().__init__()
+        self.constant = ContextMixture(num_contexts, context_dim, num_components)
+        self.varying = ContextMixture(num_contexts, context_dim, num_components)
+
+    def fit(self, q: DiagonalGaussian, each: DiagonalGaussian, share: Tensor, counts: Tensor | None) -> Tensor:
+        """Expected log density of contexts: of a set's where constant, of its items' where varying. Nothing but the
+        mixtures learns from it.
+
+        Shapes: q of sets (*B, K, D), of each item (*B, T, K, D), share of each context's being constant (*B, K),
+        counts (*B, T) -> (*B)
+        """
+        share = share.detach().to(q.mean.dtype)
+        whole = self.constant.expected_log_prob(q.map(Tensor.detach))
+        items = self.varying.expected_log_prob(each.map(Tensor.detach))
+        counts = torch.ones_like(items[..., 0]) if counts is None else counts
+        varying = (counts[..., None] * items).sum(-2) / counts.sum(-1, keepdim=True)
+        return (share * whole + (1 - share) * varying).sum(-1)
 
 
 class ContextMixture(nn.Module):

@@ -242,8 +242,9 @@ def continuing(name, state):
 
 
 def learning(model):
-    """The parameters that learn from the bound. A mixture of contexts is fitted beside it (tests of its own)."""
-    return {name: parameter for name, parameter in model.named_parameters() if not name.startswith("mixture.")}
+    """The parameters that learn from the bound. Mixtures of contexts are fitted beside it (tests of their own)."""
+    fitted = ("priors.constant.", "priors.varying.")
+    return {name: parameter for name, parameter in model.named_parameters() if not name.startswith(fitted)}
 
 
 def bound_of(terms):

@@ -173,10 +173,11 @@ def test_a_mixture_learns_beside_the_bound_and_changes_nothing_of_it(kind):
     assert found.extra.shape == (2,)
     found.extra.sum().backward()
     learning = {name for name, p in mixed.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
-    assert learning == {"mixture.raw_means", "mixture.raw_log_stds", "mixture.raw_logits"}
+    parameters = ("raw_means", "raw_log_stds", "raw_logits")
+    assert learning == {f"priors.{which}.{name}" for which in ("constant", "varying") for name in parameters}
 
 
-def test_the_mixture_is_fitted_to_constant_contexts_once_and_to_varying_ones_item_by_item():
+def test_one_mixture_is_fitted_to_constant_contexts_and_another_to_varying_ones_item_by_item():
     """Against a loop over sets, contexts and items, with a known a."""
     model, x = context_aware(prior_components=3, supervised=True).train(), images(3, 4)
     constant = torch.tensor([[True, False], [False, True], [True, False]])
@@ -188,20 +189,27 @@ def test_the_mixture_is_fitted_to_constant_contexts_once_and_to_varying_ones_ite
         expected = 0.0
         for k in range(2):
             whole = [state.constant[b]] if constant[b, k] else [items[b, t] for t in range(4)]
-            values = [model.mixture.expected_log_prob(q)[k] for q in whole]
+            prior = model.priors.constant if constant[b, k] else model.priors.varying
+            values = [prior.expected_log_prob(q)[k] for q in whole]
             expected = expected + sum(values) / len(values)
         torch.testing.assert_close(found[b], FIT_WEIGHT * expected)
 
 
-def test_likelihood_without_a_memory_is_under_the_mixture():
-    """A mixture at one place: each of an image's contexts is there, whichever is drawn as constant, and so known."""
-    model, x = context_aware(prior_components=2), images(1, 1)
+def at_one_place(mixture, value):
+    """What is drawn from the mixture is then known."""
     with torch.no_grad():
-        model.mixture.raw_means.fill_(3.0 / SPEED)
-        model.mixture.raw_log_stds.fill_(-12.0 / SPEED)
+        mixture.raw_means.fill_(value / SPEED)
+        mixture.raw_log_stds.fill_(-12.0 / SPEED)
+
+
+def test_likelihood_without_a_memory_is_under_the_mixture():
+    """Of constant contexts, whichever is drawn as such."""
+    model, x = context_aware(prior_components=2), images(1, 1)
+    at_one_place(model.priors.constant, 3.0)
+    with torch.no_grad():
         state = model.prior_state((1,))
         found = infer_latents(
-            model.contexts, model.codec.encodings(x), state.constant, told(model, 1, 0), seeded(), mixture=model.mixture
+            model.contexts, model.codec.encodings(x), state.constant, told(model, 1, 0), seeded(), priors=model.priors
         )
     constant = found.code[0, 0, : model.context_dim]
     torch.testing.assert_close(constant, torch.full_like(constant, 3.0), atol=1e-3, rtol=0)
@@ -209,16 +217,18 @@ def test_likelihood_without_a_memory_is_under_the_mixture():
 
 def test_draws_and_evaluation_are_under_the_mixture():
     model, x = context_aware(prior_components=2), images(2, 4)
-    with torch.no_grad():  # one sharp place for every context: what is drawn is known
-        model.mixture.raw_means.fill_(3.0 / SPEED)
-        model.mixture.raw_log_stds.fill_(-12.0 / SPEED)
+    at_one_place(model.priors.constant, 3.0)
+    at_one_place(model.priors.varying, 2.0)
     size = model.num_contexts * model.context_dim
-    fresh = model._draw_codes(model.prior_state((2,)), told(model, 2, 0), 5, seeded())[..., :size]
-    torch.testing.assert_close(fresh, torch.full_like(fresh, 3.0), atol=1e-3, rtol=0)
+    fresh = model._draw_codes(model.prior_state((2,)), told(model, 2, 0), 5, seeded())[..., :size].unflatten(
+        -1, (2, -1)
+    )
+    for k, place in enumerate((3.0, 2.0)):
+        torch.testing.assert_close(fresh[:, :, k], torch.full_like(fresh[:, :, k], place), atol=1e-3, rtol=0)
     state = model.write(x)
     written = model._draw_codes(state, told(model, 2, 0), 5, seeded(), at_mean=True)[..., :size].unflatten(-1, (2, -1))
     torch.testing.assert_close(written[:, :, 0], state.mean[:, None, 0].expand_as(written[:, :, 0]))
-    torch.testing.assert_close(written[:, :, 1], torch.full_like(written[:, :, 1], 3.0), atol=1e-3, rtol=0)
+    torch.testing.assert_close(written[:, :, 1], torch.full_like(written[:, :, 1], 2.0), atol=1e-3, rtol=0)
     mixed, together = model.combine([state, state], [told(model, 2, 0), told(model, 2, 1)])
     torch.testing.assert_close(
         model._draw_codes(mixed, together, 1, seeded(), at_mean=True)[:, 0, :size], state.mean.flatten(1)
@@ -228,7 +238,10 @@ def test_draws_and_evaluation_are_under_the_mixture():
     torch.testing.assert_close(drawn, torch.full_like(drawn, 3.0), atol=1e-3, rtol=0)  # of the second nothing is known
     torch.testing.assert_close(model.write(x, prior=mixed).pooled, state.pooled)  # a combined state holds no items
     terms = model.terms_and_state(x, generator=seeded(1), constant=told(model, 2, 0))[0]
-    torch.testing.assert_close(terms.memory_kl, model.mixture.kl(state.constant)[:, 0])
+    torch.testing.assert_close(terms.memory_kl, model.priors.constant.kl(state.constant)[:, 0])
+    encodings = model.codec.encodings(x)
+    items = model.contexts.varying(encodings, torch.zeros_like(state.mean), told(model, 2, 0))
+    torch.testing.assert_close(terms.address_kl, model.priors.varying.kl(items)[..., 1])
 
 
 def test_bad_input():

@@ -65,7 +65,9 @@ def novelty_score(model: MemoryModel) -> tuple[str, Score]:
     is read."""
     if isinstance(model, CodecModel):
         return ("gain of the bound", memory_gain) if has_prior(model) else ("bound", memory_bound)
-    return ("fall of the energy", _energy_fall) if isinstance(model, EnergyModel) else ("error of reading", _minus_error)
+    if isinstance(model, EnergyModel):
+        return "fall of the energy", _energy_fall
+    return "error of reading", _minus_error
 
 
 def fewshot(subject: Subject, asked: set[str]) -> Records:
