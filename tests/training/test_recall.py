@@ -89,6 +89,7 @@ def test_absent_items_do_not_count():
     assert not torch.allclose(one.loss, full.loss)
 
 
+@torch.no_grad()
 def test_only_scored_items_are_read():
     model, objective, x = make(), ObjectiveConfig(corruption="flip", level=0.0), bits(2, 4)
     scored = torch.tensor([[1, 3], [0, 2]])
