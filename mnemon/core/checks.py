@@ -128,6 +128,17 @@ def check_broadcast(name: str, value: Tensor, shape: Sequence[int]) -> None:
         raise ValueError(f"{name}: expected a shape that broadcasts to {tuple(shape)}, got {tuple(value.shape)}")
 
 
+def common_batch(where: str, memory: Sequence[int], given: Sequence[int]) -> torch.Size:
+    """*B of memories and of what is given for them: one memory may be asked about many, and many about one."""
+    try:
+        return torch.broadcast_shapes(tuple(memory), tuple(given))
+    except RuntimeError:
+        raise ValueError(
+            f"{where}: expected a memory and what is given for it of batch shapes that broadcast, got {tuple(memory)} "
+            f"and {tuple(given)}; index the memory, or give every episode its own"
+        ) from None
+
+
 def check_mean(name: str, value: float | Tensor, shape: Sequence[int]) -> None:
     """A prior mean: a finite number, or a finite tensor of one shape."""
     if isinstance(value, Tensor):

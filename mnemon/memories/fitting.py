@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_broadcast, check_codes
+from mnemon.core.checks import check_broadcast, check_codes, common_batch
 from mnemon.core.episode import Codes
 from mnemon.core.state import State
 from mnemon.memories.frames import Frames
@@ -24,14 +24,7 @@ def read_frames(
         check_broadcast(f"{where}: observed", observed, mean.shape)
         codes = torch.where(observed.bool(), mean, 0.0)  # absent entries may hold anything, also NaN
     frames = Frames.gather(where, codes, memory.code_dim)
-    try:
-        leading = torch.broadcast_shapes(state.batch_shape, frames.batch_shape)
-    except RuntimeError:
-        raise ValueError(
-            f"{where}: expected codes for a state of batch {tuple(state.batch_shape)}, got {tuple(mean.shape)}; "
-            "index the state, or give every episode its own cues"
-        ) from None
-    frames = frames.expand(leading)
+    frames = frames.expand(common_batch(where, state.batch_shape, frames.batch_shape))
     return fit_state(memory, where, state, frames), frames
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mnemon.core.checks import check_size
+from mnemon.core.checks import check_size, common_batch
 from mnemon.core.state import State, rank
 
 KEY_DIM = 3
@@ -50,13 +50,7 @@ def read_windows(state: SpatialState, windows: Tensor, read_size: int) -> Tensor
             f"read_windows: expected windows (*B, N, 3) with *B = {tuple(state.batch_shape)}, got "
             f"{tuple(windows.shape)}; a window is a scale and a place"
         )
-    try:
-        batch = torch.broadcast_shapes(state.batch_shape, windows.shape[:depth])
-    except RuntimeError:
-        raise ValueError(
-            f"read_windows: expected windows for maps of batch {tuple(state.batch_shape)}, got {tuple(windows.shape)}; "
-            "index the maps, or give every map its own windows"
-        ) from None
+    batch = common_batch("read_windows", state.batch_shape, windows.shape[:depth])
     inner = windows.shape[depth:-1]
     windows = windows.expand(*batch, *inner, KEY_DIM)
     memory = state.memory.expand(*batch, *state.memory.shape[-3:]).reshape(-1, *state.memory.shape[-3:])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mnemon import objectives
-from mnemon.core.checks import check_finite, check_item_shape, check_observed, check_size
+from mnemon.core.checks import check_finite, check_item_shape, check_observed, check_size, common_batch
 from mnemon.core.episode import EVERY_ROLE, Roles
 from mnemon.core.protocol import Bound, MemoryModel, Terms
 from mnemon.core.state import State
@@ -187,14 +187,7 @@ class CodecModel(MemoryModel):
     def _check_asked(self, where: str, state: Any, x: Tensor) -> None:
         """Refuse a memory that is not this model's, or one that is not for these images."""
         self._check_state(where, state)
-        batch = x.shape[: x.ndim - len(self.codec.image_shape) - 1]
-        try:
-            torch.broadcast_shapes(state.batch_shape, batch)
-        except RuntimeError:
-            raise ValueError(
-                f"{where}: expected images for a memory of batch {tuple(state.batch_shape)}, got them for "
-                f"{tuple(batch)}; index the memory, or give every episode its own images"
-            ) from None
+        common_batch(where, state.batch_shape, x.shape[: x.ndim - len(self.codec.image_shape) - 1])
 
     def _present(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Masked images may hold anything, also NaN, which would spread through the gradient: blank them."""

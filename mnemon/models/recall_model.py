@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NoReturn
 import torch
 from torch import Tensor
 
-from mnemon.core.checks import check_images, check_observed, check_size, holds
+from mnemon.core.checks import check_images, check_observed, check_size, common_batch, holds
 from mnemon.core.protocol import MemoryModel
 from mnemon.core.state import State
 from mnemon.memories.frames import Frames
@@ -170,14 +170,7 @@ class RecallModel(MemoryModel):
 
     def _batch(self, where: str, state: Any, x: Tensor) -> torch.Size:
         """*B of memories and images together."""
-        own, theirs = state.batch_shape, x.shape[: x.ndim - len(self.image_shape) - 1]
-        try:
-            return torch.broadcast_shapes(own, theirs)
-        except RuntimeError:
-            raise ValueError(
-                f"{where}: expected memories and images of batch shapes that broadcast, got {tuple(own)} and "
-                f"{tuple(theirs)}"
-            ) from None
+        return common_batch(where, state.batch_shape, x.shape[: x.ndim - len(self.image_shape) - 1])
 
     def _flat(self, x: Tensor) -> Tensor:
         """Shapes: (*B, T, *X) -> (*B, T, D)"""

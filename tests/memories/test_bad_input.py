@@ -216,7 +216,7 @@ def test_states_that_do_not_fit_the_codes(case):
     with pytest.raises(ValueError, match="got a str"):
         case.memory.write(codes, prior="prior")
     for read in (case.memory.recall, case.memory.log_likelihood, case.memory.log_density, case.memory.address):
-        with pytest.raises(ValueError, match=r"for a state of batch \(4,\), got \(3, 9, 6\)"):
+        with pytest.raises(ValueError, match=r"batch shapes that broadcast, got \(4,\) and \(3,\)"):
             read(state, codes[:3])
 
 

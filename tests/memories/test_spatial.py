@@ -113,6 +113,8 @@ def test_save_and_load(tmp_path):
 
 
 def test_windows_of_another_batch_and_none_at_all():
-    with pytest.raises(ValueError, match=r"maps of batch \(2,\), got \(3, 4, 3\); index the maps"):
+    with pytest.raises(
+        ValueError, match=r"read_windows: .*batch shapes that broadcast, got \(2,\) and \(3,\); index the memory"
+    ):
         read_windows(state_of(2), torch.zeros(3, 4, 3, dtype=torch.float64), 5)
     assert read_windows(state_of(2), torch.zeros(2, 0, 3, dtype=torch.float64), 5).shape == (2, 0, 3, 5, 5)

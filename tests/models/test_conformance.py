@@ -495,7 +495,7 @@ def test_memories_of_a_wrong_kind(name):
     model, x = MODELS[name](), images(2, 5)
     state = model.write(x, generator=seeded())
     for call in (model.read, model.log_likelihood):
-        with pytest.raises(ValueError, match=r"memory of batch \(2,\), got them for \(3,\)"):
+        with pytest.raises(ValueError, match=r"batch shapes that broadcast, got \(2,\) and \(3,\)"):
             call(state, images(3, 5))
     for other in (None, x):
         for ask in (model.sample, lambda state: model.read(state, x), lambda state: model.log_likelihood(state, x)):
