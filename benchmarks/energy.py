@@ -36,7 +36,7 @@ def main() -> None:
 def run() -> dict[str, Any]:
     """Medians in milliseconds for one episode written and read, and for training steps of several."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    hidden, episodes, rounds = (1024, 64, 10) if device == "cuda" else (320, 4, 3)
+    hidden, episodes, rounds = (1024, 64, 5) if device == "cuda" else (320, 4, 3)
     rows: list[dict[str, Any]] = []
     for net in ("gated", "pairwise"):
         for name, values in VARIED.items():

@@ -41,6 +41,7 @@ from mnemon.training.setup import (
     TrainingStep,
     fresh_model,
     make_fabric,
+    products,
     set_stage_regulariser,
 )
 from mnemon.training.statistics import NUM_BATCHES, averaging, batch_norms
@@ -76,7 +77,8 @@ def train(
     saved = checkpoint.find_state(folder, config, resume)
     fabric = make_fabric(config, accelerator, devices, num_nodes)
     trainer = Trainer(config, folder, data, model, fabric, Bar(console or Console(), silent=quiet), until)
-    return trainer.run(saved)
+    with products(tf32=config.training.tf32):
+        return trainer.run(saved)
 
 
 class Trainer:

@@ -104,6 +104,20 @@ def less_noise() -> Iterator[None]:
             logger.setLevel(level)
 
 
+@contextlib.contextmanager
+def products(*, tf32: bool) -> Iterator[None]:
+    """Without TF32 in the products and convolutions of a GPU, or as they were set."""
+    backends = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [backend.allow_tf32 for backend in backends]
+    try:
+        for backend in () if tf32 else backends:
+            backend.allow_tf32 = False
+        yield
+    finally:
+        for backend, allowed in zip(backends, before, strict=True):
+            backend.allow_tf32 = allowed
+
+
 def check_batch(config: Config, world_size: int) -> None:
     total = config.data.batch_size * config.data.duplicate
     if total % world_size:
