@@ -120,16 +120,24 @@ def less_noise() -> Iterator[None]:
 
 @contextlib.contextmanager
 def products(*, tf32: bool) -> Iterator[None]:
-    """Without TF32 in the products and convolutions of a GPU, or as they were set."""
-    backends = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [backend.allow_tf32 for backend in backends]
+    """Without TF32 in products and convolutions, which are set back in the end; or as they are set."""
+    if tf32:
+        yield
+        return
     try:
-        for backend in () if tf32 else backends:
-            backend.allow_tf32 = False
+        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    except RuntimeError as error:  # PyTorch has two interfaces to them, and refuses to mix them
+        raise ValueError(
+            "training.tf32: expected PyTorch's precisions as torch.set_float32_matmul_precision and allow_tf32 set "
+            "them, got some that were set by fp32_precision; set them by the former"
+        ) from error
+    try:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
         yield
     finally:
-        for backend, allowed in zip(backends, before, strict=True):
-            backend.allow_tf32 = allowed
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 def check_batch(config: Config, world_size: int) -> None:
