@@ -19,6 +19,7 @@ app = typer.Typer(
     help="Generative memories: write a few examples in one pass; recall, generate and score from them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 bench = typer.Typer(help="Benchmarks that write results files.", no_args_is_help=True)

@@ -5,8 +5,12 @@ import json
 from typer.testing import CliRunner
 
 from mnemon.cli import app
+from mnemon.evaluation.benchmark.grid import plan, run_grid
+from mnemon.evaluation.benchmark.material import Place
+from mnemon.evaluation.benchmark.protocol import Protocol
 from mnemon.evaluation.questions import BY_NAME, read_note
 from mnemon.registry import MODELS
+from tests.beside import process_at
 
 
 def run(*arguments, code=0):
@@ -37,6 +41,29 @@ def test_a_quick_run_side_by_side_and_then_nothing_left_to_do(tmp_path):
     # no time at all is enough for what is done, and for nothing else
     waiting = json.loads(run(*both, "--model", "modern-hopfield", "--json", "--minutes", "0").stdout)
     assert (waiting["complete"], waiting["done"], waiting["waiting"]) == (False, 2, 1)
+
+
+def one_cell(runs, out, pause):
+    """What the command does, up to where it says that its cell is done."""
+    protocol = Protocol.load(quick=True)
+    place = Place(runs, out, None, "cpu")
+    run_grid(plan(protocol, kinds=("copy",)), protocol, place, say=lambda text: pause())
+
+
+def test_two_on_the_same_runs(tmp_path):
+    """The second is refused and leaves no trace; when the first is killed, it goes on where that was."""
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    options = ("--quick", "--runs", str(runs), "--out", str(out), "--model", "copy")
+    with process_at(one_cell, runs, out) as (first, _):
+        before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+        assert f"{runs}: another process works in this folder" in run(*options, code=2).stderr
+        assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
+        assert "1 done" in run(*options, "--list").stdout  # looking is free
+        first.kill()
+        first.join()
+        assert not list(out.glob("*.json"))
+        assert "1 done" in run(*options).stdout
+    assert list(out.glob("*.json"))
 
 
 def test_a_model_that_is_not_there(tmp_path):

@@ -28,8 +28,12 @@ from mnemon.commands.common import (
 
 @plain_errors
 def memory(
-    data: Annotated[list[str] | None, typer.Option(help="Only this data set. May be repeated.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="Only this model. May be repeated.")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="Only this data set, of those that --list shows. May be repeated.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Only this model, of those that --list shows. May be repeated.")
+    ] = None,
     seed: Annotated[
         list[int] | None, typer.Option(help="Only this seed; those of the protocol when absent. May be repeated.")
     ] = None,
@@ -44,10 +48,11 @@ def memory(
     prune: Annotated[bool, typer.Option("--prune", help="Delete the weights of cells that are done.")] = False,
     show: Annotated[bool, typer.Option("--list", help="Print the plan and what it costs, and stop.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of results files; results, or out/memory-quick, when absent.")
+        Path | None, typer.Option(help="Folder of results files; when absent results, or out/memory-quick.")
     ] = None,
     runs: Annotated[
-        Path | None, typer.Option(help="Folder of trainings and answers; runs/memory, or -quick, when absent.")
+        Path | None,
+        typer.Option(help="Folder of trainings and answers; when absent runs/memory, or runs/memory-quick."),
     ] = None,
     root: Root = None,
     device: Device = "auto",
@@ -56,8 +61,9 @@ def memory(
 ) -> None:
     """Train and question every model of the registry, and memories that are not trained, under one protocol.
 
-    Writes memory_DATA.json and memory/DATA/MODEL.png into the results folder. What is done is kept and skipped: the
-    same command goes on where it was stopped, also in the middle of a training.
+    Writes memory_DATA.json and memory/DATA/MODEL.png into the results folder, of which mnemon results makes a report.
+    A cell is one model on one data set with one seed. What is done is kept and skipped: the same command goes on where
+    it was stopped, also in the middle of a training. One process at a time works on a folder of --runs.
 
     Example: mnemon bench memory --quick
 

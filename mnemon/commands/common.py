@@ -17,7 +17,7 @@ from mnemon.training.config import Config
 
 Out = Annotated[Path, typer.Option(help="Folder for what the command writes; made if absent.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Seed = Annotated[int, typer.Option(help="Seed of every random draw.", min=0)]
 Run = Annotated[str, typer.Argument(help="A run folder, or the name of a model of the zoo.")]
 Images = Annotated[list[Path], typer.Argument(help="Image files, and folders of images.")]
@@ -65,6 +65,11 @@ def make_notes(silent: bool) -> Console:
 def say(console: Console, text: str) -> None:
     """A line as it is: paths are neither wrapped nor read as markup."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def tell(console: Console, text: str) -> None:
+    """Sentences, which are wrapped at words; for paths `say`."""
+    console.print(text, markup=False, highlight=False)
 
 
 def make_folder(out: Path) -> None:

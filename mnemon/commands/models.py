@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from mnemon.commands.common import Json, Quiet, make_console, make_notes, plain_errors, print_json, say
+from mnemon.commands.common import Json, Quiet, make_console, make_notes, plain_errors, print_json, tell
 
 
 @plain_errors
@@ -66,24 +66,25 @@ def _list(found: list[dict[str, Any]], console: Console) -> None:
         can.add_row(model["kind"], *("yes" if model["abilities"][name]["can"] else "no" for name in own))
     console.print(about)
     console.print(can)
-    say(console, f"Every model can: {', '.join(common)}. mnemon models NAME says how, or why not.")
-    used = {symbol for model in found for symbol in SYMBOLS if symbol in model["state_floats"]}
-    say(console, "; ".join(f"{symbol}: {about}" for symbol, about in SYMBOLS.items() if symbol in used))
+    tell(console, f"Every model can: {', '.join(common)}. mnemon models NAME says what each is, and how, or why not.")
+    for symbol, meaning in SYMBOLS.items():
+        if any(symbol in model["state_floats"] for model in found):
+            tell(console, f"{symbol}: {meaning}")
 
 
 def _show(model: dict[str, Any], console: Console) -> None:
     from mnemon.abilities import ABOUT
     from mnemon.registry import SYMBOLS
 
-    say(console, f"{model['kind']}: {model['title']} ({model['paper']})")
-    say(console, f"memory: {model['memory']}")
+    tell(console, f"{model['kind']}: {model['title']} ({model['paper']})")
+    tell(console, f"memory: {model['memory']}")
     used = [f"{symbol}: {about}" for symbol, about in SYMBOLS.items() if symbol in model["state_floats"]]
-    say(console, f"state: {model['state_floats']} floats an episode" + (f" ({'; '.join(used)})" if used else ""))
+    tell(console, f"state: {model['state_floats']} floats an episode" + (f" ({'; '.join(used)})" if used else ""))
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("ability", "", "what it is", "how, or why not"):
         table.add_column(heading, no_wrap=heading in ("ability", ""))
     for name, answer in model["abilities"].items():
         table.add_row(name, "yes" if answer["can"] else "no", ABOUT[name], answer["about"])
     console.print(table)
-    say(console, f"settings of its own: {', '.join(model['settings']) or '-'}")
-    say(console, f"presets: {', '.join(model['presets']) or '-'}")
+    tell(console, f"settings of its own: {', '.join(model['settings']) or '-'}")
+    tell(console, f"presets: {', '.join(model['presets']) or '-'}")

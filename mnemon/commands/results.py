@@ -12,21 +12,30 @@ from mnemon.commands.common import Quiet, make_console, make_folder, plain_error
 
 @plain_errors
 def results(
-    folder: Annotated[Path, typer.Argument(help="Folder of results files.")] = Path("results"),
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of results files (.json), as mnemon eval and mnemon bench memory write them.")
+    ] = Path("results"),
     out: Annotated[Path, typer.Option(help="Markdown file to write.")] = Path("docs/results.md"),
     pictures: Annotated[
         Path | None,
-        typer.Option("--figures", help="Folder for curves of all models together; not drawn when absent."),
+        typer.Option(
+            "--figures", help="Folder for curves of denoising and capacity, all models together; not drawn when absent."
+        ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", help="Also one HTML page with everything in it; not made when absent.")
+        Path | None,
+        typer.Option("--html", help="HTML file for the report, with everything in it; not made when absent."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make docs/results.md from results/*.json: our numbers, with the papers' beside them; next to it which_memory.md,
-    what the benchmark of all memories says in plain words; and a report with leaderboards, curves and samples.
+    """Make pages and a report from results files: our numbers, with the papers' beside them.
+
+    Writes --out, and next to it which_memory.md: what the benchmark of all memories says, in plain words. With --html
+    also a report with leaderboards, curves and samples, to open in a browser.
 
     Example: mnemon results results --out docs/results.md --html out/results.html
+
+    Example: mnemon results out/memory-quick --out out/quick.md --html out/quick.html
     """
     from mnemon import report, results_report
     from mnemon.core.state import atomic_path
@@ -47,7 +56,7 @@ def results(
     for path, text in pages.items():
         with atomic_path(path) as temporary:
             Path(temporary).write_text(text, encoding="utf-8")
-    make_console(quiet).print(f"{out}: {len(records)} records")
+    say(make_console(quiet), f"{out}: {len(records)} records")
     if html is not None:
         make_folder(html.parent)
         report.save(results_report.render(records, folder), html)

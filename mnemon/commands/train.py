@@ -17,13 +17,17 @@ data_app = typer.Typer(help="Data sets: what there is, and getting it.", invoke_
 
 @plain_errors
 def train(
-    preset: Annotated[str, typer.Argument(help="Name of a preset, or a .toml file.")],
+    preset: Annotated[str, typer.Argument(help="Name of a preset (mnemon presets lists them), or a .toml file.")],
     out: Annotated[Path | None, typer.Option(help="Run folder; runs/PRESET when absent.")] = None,
     data: Annotated[
         str | None, typer.Option(help="Other images: a data set's name, an .npz file, or a folder of images.")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: training.seed=1. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Change a setting, of those that mnemon presets PRESET shows: training.seed=1. May be repeated.",
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a killed or stopped run was.")] = False,
     root: Root = None,
@@ -35,7 +39,8 @@ def train(
 ) -> None:
     """Train a model from a preset into a run folder.
 
-    The folder then holds config.json, model.safetensors (best by validation), metrics.jsonl and state.ckpt.
+    The folder then holds config.json, model.safetensors (best by validation), metrics.jsonl and state.ckpt. Next:
+    mnemon eval and mnemon figures take it.
 
     Example: mnemon train glyphs-mixture --out runs/glyphs --set stages.0.epochs=3
     """

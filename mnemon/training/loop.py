@@ -40,9 +40,11 @@ from mnemon.training.setup import (
     Fabric,
     TrainingStep,
     fresh_model,
+    launch,
     make_fabric,
     products,
     set_stage_regulariser,
+    sole_training,
 )
 from mnemon.training.statistics import NUM_BATCHES, averaging, batch_norms
 from mnemon.training.step_graph import StepGraphs
@@ -74,11 +76,13 @@ def train(
     # whatever can be wrong with the settings is found before there are several processes to say so
     model = fresh_model(config)
     data.check()
-    saved = checkpoint.find_state(folder, config, resume)
     fabric = make_fabric(config, accelerator, devices, num_nodes)
-    trainer = Trainer(config, folder, data, model, fabric, Bar(console or Console(), silent=quiet), until)
-    with products(tf32=config.training.tf32):
-        return trainer.run(saved)
+    with sole_training(folder):
+        saved = checkpoint.find_state(folder, config, resume)
+        launch(fabric)
+        trainer = Trainer(config, folder, data, model, fabric, Bar(console or Console(), silent=quiet), until)
+        with products(tf32=config.training.tf32):
+            return trainer.run(saved)
 
 
 class Trainer:

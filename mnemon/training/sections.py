@@ -259,8 +259,8 @@ class TrainingConfig:
     clip_norm: float | None = None
     precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
     tf32: bool = True
-    """Leave it to PyTorch whether a GPU rounds what it multiplies to 10 bits (by default, in convolutions). False: all 23
-    bits; for energies, whose gradients are third derivatives."""
+    """Leave it to PyTorch whether a GPU rounds what it multiplies to 10 bits (by default, in convolutions). False: all
+    23 bits; for energies, whose gradients are third derivatives."""
     seed: int = 0
     log_every: int = 50
     checkpoint_every: int | None = None

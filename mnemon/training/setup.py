@@ -9,11 +9,13 @@ import math
 import os
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from mnemon.core.episode import Roles
+from mnemon.core.lock import sole_process
 from mnemon.core.protocol import MemoryModel
 from mnemon.core.random import stream
 from mnemon.models import MemoryVAE
@@ -29,6 +31,8 @@ except ImportError:  # the small package has the same class
     from lightning_fabric import Fabric
 
 ACCELERATORS = ("auto", "cpu", "cuda")
+RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+"""Where a launcher tells a process its number."""
 FRESH_WEIGHTS = 3
 """The random stream of untrained weights."""
 
@@ -59,7 +63,7 @@ class TrainingStep(nn.Module):
 
 
 def make_fabric(config: Config, accelerator: str = "auto", devices: int = 1, num_nodes: int = 1) -> Fabric:
-    """CPU, one GPU, several processes or nodes; under torchrun its own settings count."""
+    """CPU, one GPU, several processes or nodes, not launched yet; under torchrun its own settings count."""
     if accelerator not in ACCELERATORS:
         raise ValueError(f"accelerator: got {accelerator!r}{nearest(accelerator, ACCELERATORS)}")
     if accelerator == "auto":
@@ -72,15 +76,25 @@ def make_fabric(config: Config, accelerator: str = "auto", devices: int = 1, num
     check_batch(config, devices * num_nodes)
     many = devices * num_nodes > 1 or torch.distributed.is_torchelastic_launched()
     with less_noise():
-        fabric = Fabric(
+        return Fabric(
             accelerator=accelerator,
             devices=devices,
             num_nodes=num_nodes,
             strategy="ddp" if many else "auto",
             precision=config.training.precision,
         )
+
+
+def launch(fabric: Fabric) -> None:
+    """From here on there are as many processes as were asked for."""
+    with less_noise():
         fabric.launch()
-    return fabric
+
+
+def sole_training(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """No other training into the same folder. The first process asks, before it starts the others."""
+    first = all(os.environ.get(name, "0") == "0" for name in RANKS)
+    return sole_process(folder, "--out") if first else contextlib.nullcontext()
 
 
 def is_first_process() -> bool:
@@ -106,16 +120,24 @@ def less_noise() -> Iterator[None]:
 
 @contextlib.contextmanager
 def products(*, tf32: bool) -> Iterator[None]:
-    """Without TF32 in the products and convolutions of a GPU, or as they were set."""
-    backends = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [backend.allow_tf32 for backend in backends]
+    """Without TF32 in products and convolutions, which are set back in the end; or as they are set."""
+    if tf32:
+        yield
+        return
     try:
-        for backend in () if tf32 else backends:
-            backend.allow_tf32 = False
+        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    except RuntimeError as error:  # PyTorch has two interfaces to them, and refuses to mix them
+        raise ValueError(
+            "training.tf32: expected PyTorch's precisions as torch.set_float32_matmul_precision and allow_tf32 set "
+            "them, got some that were set by fp32_precision; set them by the former"
+        ) from error
+    try:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
         yield
     finally:
-        for backend, allowed in zip(backends, before, strict=True):
-            backend.allow_tf32 = allowed
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 def check_batch(config: Config, world_size: int) -> None:

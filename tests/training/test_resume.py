@@ -9,8 +9,10 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from mnemon.training import checkpoint
+from tests.beside import process_at
 from tests.training.cases import SIZES, config, curve, fit, of_kind, records, training_data
 
 DRAWS = {"write_fraction": 0.5, "recall_weight": 0.5, "corruption": "gaussian", "level": 0.2}
@@ -104,6 +106,27 @@ def test_killed_before_the_first_weights_were_written(tmp_path):
     fit(settings, tmp_path, resume=True)
     after = load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def fit_with_a_pause(folder, pause):
+    def after_a_step(*_):
+        hook.remove()
+        pause()
+
+    hook = register_optimizer_step_post_hook(after_a_step)
+    fit(config(), folder)
+
+
+def test_two_trainings_into_one_folder(tmp_path):
+    """The second is refused, resumed or not, and the first does not notice."""
+    fit(config(), tmp_path / "alone")
+    with process_at(fit_with_a_pause, tmp_path / "run") as (_, go_on):
+        for resume in (False, True):
+            with pytest.raises(ValueError, match=r"run: another process works in this folder; .*\(--out\)"):
+                fit(config(), tmp_path / "run", resume=resume)
+        assert go_on() == 0
+    assert_same_run(tmp_path / "alone", tmp_path / "run")
+    assert not (tmp_path / "run" / ".lock").exists()
 
 
 # -- kill -9 ---------------------------------------------------------------------------------------

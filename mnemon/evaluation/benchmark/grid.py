@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from mnemon.core.lock import sole_process
 from mnemon.data.named_sets import CATALOG
 from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, Work, free_memory, run_cell
 from mnemon.evaluation.benchmark.material import Place, judge_of
@@ -108,8 +109,19 @@ def run_grid(
     say: Say = lambda text: None,
 ) -> bool:
     """Work off the cells; True when all are done, False when the time was over before. Results files are written after
-    every cell."""
-    waiting, cells = [], list(cells)
+    every cell. Another process that works on the same runs is refused: each would overwrite what the other found."""
+    with sole_process(place.runs, "--runs"):
+        waiting = _waiting(list(cells), protocol, place, retry)
+        if place.workers == 1:
+            return _one_by_one([found.cell for found in waiting], protocol, place, until, say)
+        # what is begun first, so that little is begun at a time; then the longest, so that none is left over at the end
+        waiting.sort(key=lambda found: (found.state != "begun", -found.left))
+        return _side_by_side([found.cell for found in waiting], protocol, place, until, say)
+
+
+def _waiting(cells: Sequence[Cell], protocol: Protocol, place: Place, retry: bool) -> list[Status]:
+    """Those that are not done yet, or that failed and are to be taken up again."""
+    waiting = []
     for data in dict.fromkeys(cell.data for cell in cells):
         check_answers(data, protocol, place)
     for cell in cells:
@@ -122,11 +134,7 @@ def run_grid(
             waiting.append(found)
         else:
             write_missing(cell.data, protocol, place)
-    if place.workers == 1:
-        return _one_by_one([found.cell for found in waiting], protocol, place, until, say)
-    # what is begun first, so that little is begun at a time; then the longest, so that none is left over at the end
-    waiting.sort(key=lambda found: (found.state != "begun", -found.left))
-    return _side_by_side([found.cell for found in waiting], protocol, place, until, say)
+    return waiting
 
 
 def check_answers(data: str, protocol: Protocol, place: Place) -> None:
