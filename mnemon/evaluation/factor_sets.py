@@ -166,11 +166,14 @@ def factor_sets(evaluation: Evaluation) -> Iterable[dict[str, Any]]:
     for at, name in enumerate(names):
         yield record(Estimate.of(judged[:, at]), "judge_accuracy", "share", note=f"{name}; the judge on real images")
     with torch.no_grad():
-        for pattern in itertools.product((False, True), repeat=len(names)):
-            yield from _sampled(study, pattern)
+        ways = (False, True) if study.model.priors is not None else (False,)
+        for pattern, settled in itertools.product(itertools.product((False, True), repeat=len(names)), ways):
+            if not (settled and all(pattern)):  # nothing varies
+                yield from _sampled(study, pattern, settled=settled)
         yield from _real(study)
         yield from _foreign(study)
-        yield from _conditional(study)
+        for settled in ways:
+            yield from _conditional(study, settled=settled)
         yield from _synthesis(study)
 
 
@@ -202,15 +205,20 @@ def _judge_test(study: FactorStudy, limit: int = 4000) -> Tensor:
     return (found.cpu() == check_factors(test.data, "judge")[index]).double()
 
 
-def _sampled(study: FactorStudy, pattern: tuple[bool, ...]) -> Iterable[dict[str, Any]]:
+def _kind(kind: str, settled: bool) -> str:
+    return f"{kind}, what varies settled" if settled else kind
+
+
+def _sampled(study: FactorStudy, pattern: tuple[bool, ...], *, settled: bool) -> Iterable[dict[str, Any]]:
     """New sets with the given factors constant, from the prior. Thesis, figures 6.3 and 6.6"""
     model, number = study.model, study.evaluation.num_episodes
     factors = torch.tensor(pattern, device=study.evaluation.test.device).expand(number, -1)
     chosen = study.contexts_of(factors)
     seen = bool((chosen[0].float() == model.patterns).all(-1).any())
     kind = "from the prior" if seen else "from the prior, a pattern never trained on"
-    drawn = model.sample_sets(model.prior_state((number,)), ITEMS, constant=chosen, generator=study.generator(2))
-    yield from _verdicts(study, study.look(drawn), factors, kind)
+    options: dict[str, Any] = {"settled": settled, "generator": study.generator(2)}
+    drawn = model.sample_sets(model.prior_state((number,)), ITEMS, constant=chosen, **options)
+    yield from _verdicts(study, study.look(drawn), factors, _kind(kind, settled))
 
 
 def _real(study: FactorStudy) -> Iterable[dict[str, Any]]:
@@ -243,23 +251,22 @@ def _foreign(study: FactorStudy) -> Iterable[dict[str, Any]]:
         yield study.evaluation.record(Estimate.of(fits), "consistent_sets", "share", note=note)
 
 
-def _conditional(study: FactorStudy) -> Iterable[dict[str, Any]]:
+def _conditional(study: FactorStudy, *, settled: bool) -> Iterable[dict[str, Any]]:
     """Sets like given ones: the constant factors carried over, the others varied. Thesis, figure 6.4"""
     found, constant, values = [], [], []
     for i, sets in enumerate(study.real_sets()):
         chosen = study.contexts_of(sets.constant)
         state = study.write(sets)
-        drawn = study.model.sample_sets(state, ITEMS, constant=chosen, at_mean=True, generator=study.generator(3, i))
-        found.append(study.look(drawn))
+        options: dict[str, Any] = {"at_mean": True, "settled": settled, "generator": study.generator(3, i)}
+        found.append(study.look(study.model.sample_sets(state, ITEMS, constant=chosen, **options)))
         constant.append(sets.constant)
         values.append(sets.values)
     together, known, wanted = Judged.join(found), torch.cat(constant), torch.cat(values)
-    yield from _verdicts(study, together, known, "given a set")
+    kind = _kind("given a set", settled)
+    yield from _verdicts(study, together, known, kind)
     same = (_majority(together.values) == wanted) | ~known
     carried = same.all(-1).double()
-    yield study.evaluation.record(
-        Estimate.of(carried), "carried", "share", note="given a set: most items have its value"
-    )
+    yield study.evaluation.record(Estimate.of(carried), "carried", "share", note=f"{kind}: most items have its value")
 
 
 def _synthesis(study: FactorStudy) -> Iterable[dict[str, Any]]:

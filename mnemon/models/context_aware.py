@@ -305,6 +305,7 @@ class ContextAwareLearner(CodeModel):
         *,
         constant: Tensor | None = None,
         at_mean: bool = False,
+        settled: bool = False,
         sample_pixels: bool = False,
         generator: torch.Generator | None = None,
     ) -> Tensor:
@@ -313,6 +314,9 @@ class ContextAwareLearner(CodeModel):
         constant  which contexts are constant, any pattern, also ones never seen; one may stand for all sets. Drawn from
                   q(a | X) when absent
         at_mean   take the most likely constant contexts, as the thesis does
+        settled   draw varying contexts from what contexts are like that are constant in a set (`prior_components`). One
+                  item tells its own context vaguely, and the prior of varying ones is as vague: draws from it lie
+                  between two values, and so does the image
         Shapes: constant (*B, K) -> (*B, n, *X). Thesis, figures 6.3, 6.4 and 6.6
         """
         check_size("n", n)
@@ -321,7 +325,7 @@ class ContextAwareLearner(CodeModel):
             chosen = self._draw_pattern(state, generator)
         else:
             chosen = constant_choice.given_pattern("sample_sets", constant, self.num_contexts, state.batch_shape)
-        codes = self._draw_codes(state, chosen, n, generator, at_mean=at_mean)
+        codes = self._draw_codes(state, chosen, n, generator, at_mean=at_mean, settled=settled)
         return self._image(self.codec.decode(codes), sample_pixels, generator)
 
     def combine(self, states: Sequence[ContextsState], constants: Sequence[Tensor]) -> tuple[ContextsState, Tensor]:
@@ -358,9 +362,9 @@ class ContextAwareLearner(CodeModel):
         return self._draw_codes(state, self._draw_pattern(state, generator), n, generator)
 
     def _draw_codes(
-        self, state: ContextsState, chosen: Tensor, n: int, generator: torch.Generator | None, *, at_mean: bool = False
+        self, state: ContextsState, chosen: Tensor, n: int, generator: torch.Generator | None, **how: bool
     ) -> Tensor:
-        return draw_codes(self.contexts, state.constant, chosen, n, generator, at_mean=at_mean, priors=self.priors)
+        return draw_codes(self.contexts, state.constant, chosen, n, generator, priors=self.priors, **how)
 
     def _mean_code(self, state: ContextsState) -> Tensor:
         return mean_code(self.contexts, state.constant, self._likely_pattern(state), self.priors)

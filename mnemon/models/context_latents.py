@@ -86,12 +86,14 @@ def draw_codes(
     generator: torch.Generator | None,
     *,
     at_mean: bool = False,
+    settled: bool = False,
     priors: ContextPriors | None = None,
 ) -> Tensor:
     """Codes of n new items: constant contexts from q, or its means, once for the set; the rest from the prior.
 
-    priors  of contexts, from which constant ones of which nothing is known are drawn as well; those of the nets when
-            absent
+    settled  draw varying contexts like constant ones, from their mixture; without priors it changes nothing
+    priors   of contexts, from which constant ones of which nothing is known are drawn as well; those of the nets when
+             absent
 
     Shapes: q (*B, K, D), chosen (*B, K) -> (*B, n, C)
     """
@@ -100,7 +102,8 @@ def draw_codes(
     shape = (*chosen.shape[:-1], n, *q.mean.shape[-2:])
     if priors is not None:
         fixed = torch.where(_unknown(q), priors.constant.sample(tuple(fixed.shape[:-2]), generator), fixed)
-        shared, varying = chosen[..., None] * fixed, priors.varying.sample(shape[:-2], generator)
+        shared, prior = chosen[..., None] * fixed, priors.constant if settled else priors.varying
+        varying = prior.sample(shape[:-2], generator)
     else:
         shared = chosen[..., None] * fixed
         p_v = nets.varying_prior(shared, chosen)
