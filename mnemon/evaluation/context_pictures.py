@@ -102,7 +102,10 @@ def context_panels(sets: EmbeddedSets) -> Figure:
 
 def set_grids(model: ContextAwareLearner, test: TestSet, *, length: int, seed: int = 0) -> dict[str, Tensor]:
     """Rows of sets: from the prior under every allowed pattern (6.3), under the others (6.6), given a set (6.4), of two
-    sets (6.7); what varies settled. Given sets stand at the left, a white column between. Shapes: -> (rows, columns, *X) each"""
+    sets (6.7); what varies settled. Given sets stand at the left, a white column between.
+
+    Shapes: -> (rows, columns, *X) each
+    """
     generator = stream(seed, PICTURES, device=str(test.device))
     options: dict[str, Any] = {"settled": True, "generator": generator}
     every = model.patterns.new_tensor([[0.0] * model.num_contexts, [1.0] * model.num_contexts])

@@ -8,7 +8,7 @@ from mnemon.core.episode import Roles
 from mnemon.core.patterns import constant_patterns
 from mnemon.models.agreement import agreements, best_agreement
 from mnemon.models.context_aware import FIT_WEIGHT, OWN_ESTIMATORS, ContextAwareLearner
-from mnemon.models.context_latents import infer_latents
+from mnemon.models.context_latents import draw_codes, infer_latents
 from mnemon.nets.context_mixture import SPEED
 from mnemon.nets.contexts import TiedContexts
 from mnemon.objectives import Estimator
@@ -295,6 +295,24 @@ def test_one_pattern_stands_for_all_sets(form):
     assert together.all()
     assert together.shape == (2, 2)
     assert_equal(mixed, model.combine([state, state], [every, ~every])[0])
+
+
+def test_settled_sets_draw_what_varies_like_what_is_constant():
+    """Both mixtures shrunk to points: contexts of new items are one or the other."""
+    model = context_aware("tied", prior_components=2)
+    for at, mixture in enumerate((model.priors.constant, model.priors.varying)):
+        mixture.raw_means.data.fill_((at + 1) / SPEED)
+        mixture.raw_log_stds.data.fill_(-20 / SPEED)
+    chosen, q = torch.tensor([[True, False]]), model.prior_state((1,)).constant
+    for settled, expected in ((True, 1.0), (False, 2.0)):
+        codes = draw_codes(model.contexts, q, chosen, 5, seeded(), settled=settled, priors=model.priors)
+        contexts = codes[..., : 2 * model.context_dim].unflatten(-1, (2, -1))
+        torch.testing.assert_close(contexts[..., 0, :], torch.ones_like(contexts[..., 0, :]))
+        torch.testing.assert_close(contexts[..., 1, :], torch.full_like(contexts[..., 1, :], expected))
+    plain = context_aware("tied")
+    state = plain.write(images(2, 4))
+    draws = [plain.sample_sets(state, 3, settled=settled, generator=seeded()) for settled in (True, False)]
+    torch.testing.assert_close(*draws)
 
 
 def test_patterns_and_states_that_do_not_fit():
