@@ -18,6 +18,8 @@ from mnemon.core.state import atomic_path
 INK = "#1b1f24"
 SERIES = ("#2a6f97", "#e07a1f", "#7a7f87")
 MARKERS, COLOURS = "o^sD", 10
+CLOSEST = 8
+"""Of marks on an axis no more than so many fit beside one another."""
 MOST_TICKS = 10
 """Of more places than these an axis shows powers of ten alone."""
 
@@ -94,7 +96,7 @@ def curves(
         marker = MARKERS[number // COLOURS % len(MARKERS)]
         axis.plot(x, y, f"C{number % COLOURS}", marker=marker, linewidth=1.6, markersize=4, label=name)
     axis.set_xscale("log")
-    places = sorted({place for x, _ in series.values() for place in x})
+    places = _apart(sorted({place for x, _ in series.values() for place in x}))
     if 1 < len(places) <= MOST_TICKS:
         axis.set_xticks(places, [f"{place:,g}" for place in places])
         axis.minorticks_off()
@@ -102,6 +104,15 @@ def curves(
     axis.set_ylabel(ylabel)
     axis.legend(frameon=False, fontsize=9)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def _apart(places: list[float]) -> list[float]:
+    """Of ordered places those whose labels do not touch on a logarithmic axis."""
+    kept = places[:1]
+    for place in places[1:]:
+        if (place / kept[-1]) ** CLOSEST >= places[-1] / places[0]:
+            kept.append(place)
+    return kept
 
 
 def one_legend(figure: Figure) -> None:

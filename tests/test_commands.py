@@ -13,6 +13,7 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 from mnemon.cli import app
+from mnemon.data import archives, catalog
 from mnemon.evaluation.cells import cell_of
 from mnemon.evaluation.results import KEYS
 from mnemon.pretrained import save_pretrained
@@ -203,6 +204,19 @@ def test_eval_fewshot(of_glyphs, tmp_path):
     assert re.search(r"classes +bound +short of optimal", text)
     assert re.search(r"examples +reconstruction +code kl +address kl", text)
     assert max(map(len, text.partition("written:")[0].splitlines())) <= 80
+
+
+def test_eval_of_the_validation_split_says_so(of_glyphs, tmp_path):
+    """In the records and in the command that makes them again."""
+    whole = catalog.load("glyphs", "test")
+    for split in ("train", "valid", "test"):
+        archives.store(whole, tmp_path / f"{split}.npz")
+    options = ("--part", "classification", "--samples", 1, "--episodes", 2, "--json")
+    for split, ending in (("valid", " --split valid"), ("test", "")):
+        records = json.loads(run("eval", of_glyphs, "--data", tmp_path, "--split", split, *options).stdout)
+        assert {record["split"] for record in records} == {split}
+        expected = f"mnemon eval runs/tiny --data {tmp_path}{ending} --part classification --samples 1 --episodes 2"
+        assert {record["command"].split(" && ")[-1] for record in records} == {expected}
 
 
 def test_eval_classification(of_glyphs):

@@ -172,6 +172,8 @@ def _measure(
     command = f"mnemon eval {run} --data {data}"  # of the zoo: its weights are here
     if Path(run).is_dir():
         command = f"{train_command(config)} && mnemon eval runs/{config.name} --data {data}"
+    if test.data.split != "test":
+        command += f" --split {test.data.split}"
     evaluation = Evaluation.of(model, config, test, command=command, **options)
     records: list[dict[str, Any]] = []
     for part in parts:

@@ -54,22 +54,31 @@ def draw_capacity(records: Iterable[Mapping[str, Any]], out: Path) -> list[Path]
 def _series(records: list[Mapping[str, Any]]) -> dict[str, Line]:
     """Curves by name, points in the order of their lengths. Memories without training were measured beside every run:
     one curve for each size."""
-    series: dict[str, dict[float, float]] = {}
+    sizes: dict[str, int] = {}  # of a memory that grows with what is written, the largest
     for record in records:
+        if record["updates"] is not None:
+            sizes[record["experiment"]] = max(sizes.get(record["experiment"], 0), record["memory_floats"])
+    series: dict[str, dict[float, float]] = {}
+    for record in _once(records):
         name = _name(record)
-        if record["updates"] is not None or record["model"] == SLOTS:
+        if record["updates"] is not None:
+            name = f"{name}, {sizes[record['experiment']]:,} floats"
+        elif record["model"] == SLOTS:
             name = f"{name}, {record['memory_floats']:,} floats"
         series.setdefault(name, {})[record["episode_length"]] = record["value"]
     return {name: _line(points.items()) for name, points in series.items()}
 
 
+def _once(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Without what other runs than the first read before a write: a line for each would hide the rest."""
+    found = list(records)
+    first = next((record["experiment"] for record in found if record["model"] == UNWRITTEN), None)
+    return [record for record in found if record["model"] != UNWRITTEN or record["experiment"] == first]
+
+
 def _name(record: Mapping[str, Any]) -> str:
-    """A run by its experiment, without the size of its memory: what has several sizes is one curve. Of the others,
-    what is read before a write is the run's own as well."""
-    run = SIZE.sub("", record["experiment"])
-    if record["updates"] is not None:
-        return run
-    return f"{run}, {UNWRITTEN}" if record["model"] == UNWRITTEN else str(record["model"])
+    """A run by its experiment, without the size of its memory: what has several sizes is one curve."""
+    return SIZE.sub("", record["experiment"]) if record["updates"] is not None else str(record["model"])
 
 
 def _line(points: Iterable[tuple[float, float]]) -> Line:
@@ -104,10 +113,11 @@ def draw_tradeoff(records: Iterable[Mapping[str, Any]], out: Path) -> list[Path]
 
 def _tradeoff(axis: Any, records: list[Mapping[str, Any]]) -> None:
     points: dict[str, dict[float, float]] = {}
-    for record in records:
+    for record in _once(records):
         points.setdefault(_name(record), {})[record["memory_floats"]] = record["value"]
     sized = {name: _line(some.items()) for name, some in points.items() if min(some)}
     plots.curves(axis, sized, xlabel="floats of the memory", ylabel=METRICS["mse_recalled"])
+    axis.tick_params(axis="x", labelsize=8)
     for number, name in enumerate(name for name in points if name not in sized):
         dashes = DASHES[number % len(DASHES)]
         axis.axhline(points[name][0], linestyle=dashes, linewidth=1.2, color=plots.INK, label=name)

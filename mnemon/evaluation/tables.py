@@ -232,7 +232,8 @@ def classification_section(records: Sequence[dict[str, Any]]) -> Section:
     accuracies = [r for r in records if r["metric"] == "accuracy"]
     tasks = list(dict.fromkeys(r["note"].split(", ")[0] for r in accuracies))
     rows = []
-    for (experiment, data, model), group in grouped(accuracies, "experiment", "data", "model").items():
+    for (experiment, name, split, model), group in grouped(accuracies, "experiment", "data", "split", "model").items():
+        data = f"{name}, {split}" if split == "valid" else name
         for scorer in dict.fromkeys(r["note"].rsplit("by ", 1)[-1] for r in group):
             found = {r["note"].split(", ")[0]: r for r in group if r["note"].endswith(f"by {scorer}")}
             rows.append([experiment, data, model, scorer, *(_beside_paper(found.get(task), 3) for task in tasks)])

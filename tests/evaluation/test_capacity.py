@@ -183,6 +183,18 @@ def test_runs_of_two_sizes_are_one_curve_of_the_tradeoff(tmp_path, monkeypatch):
     assert {"net, 132 floats", "net, 999 floats", "net-last-step, 132 floats"} <= set(drawn[-1])
 
 
+def test_a_memory_that_grows_is_one_curve_and_empty_ones_are_drawn_once(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("mnemon.plots.curves", lambda axis, series, **_: drawn.append(series))
+    run = [{**record, "experiment": "net"} for record in capacity(evaluation(bits(name="omniglot")))]
+    grown = [{**r, "memory_floats": 10 * r["episode_length"]} if r["model"] == "ebmm" else r for r in run]
+    draw_capacity(grown + [{**record, "experiment": "net-last-step"} for record in run], tmp_path)
+    lengths = sorted({record["episode_length"] for record in run})
+    for series in drawn:
+        assert series[f"net, {10 * lengths[-1]:,} floats"][0] == lengths
+        assert sum("nothing written" in name for name in series) == 1
+
+
 def test_slots_of_two_sizes_are_two_curves(tmp_path, monkeypatch):
     """Beside runs of different sizes stand slots of different sizes; every curve has one point for each length."""
     drawn = []

@@ -121,6 +121,15 @@ def test_stored_items_are_listed_with_what_finding_them_costs():
     assert "| 256 | -9.50 ± 0.50 | -8.25 ± 0.50 | 5.25 ± 0.50 | 5.55 |" in page
 
 
+def test_accuracies_of_the_validation_split_are_rows_of_their_own():
+    """Settings are chosen on one split and reported on the other."""
+    common = {"metric": "accuracy", "bound": None, "interval": None, "note": "5-way 1-shot, 10 episodes; by context_kl"}
+    page = results_page([record(value=v, split=split, **common) for v, split in ((0.75, "test"), (0.875, "valid"))])
+    assert "| context_kl | 0.750 |" in page
+    assert ", valid |" in page
+    assert "| context_kl | 0.875 |" in page
+
+
 def test_contexts_are_listed_by_family():
     found = [record(metric="family_vote", bound=None, value=0.97, interval=None, note="5 nearest")]
     for metric, value in (("r2_mean", 0.99), ("r2_variance", 0.75)):
