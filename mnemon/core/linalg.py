@@ -105,8 +105,8 @@ def inverse_after_rank_two(inverse: Tensor, left: Tensor, right: Tensor) -> Tens
     middle = V.mT @ turned
     first, both, second = middle[..., :1, :1], middle[..., :1, 1:] + 1, middle[..., 1:, 1:]
     p, q = turned[..., :1], turned[..., 1:]
-    solved = torch.cat((second * p - both * q, first * q - both * p), dim=-1) / (first * second - both.square())
-    return inverse - turned @ solved.mT
+    solved = torch.cat([torch.addcmul(a * b, both, d, value=-1) for a, b, d in ((second, p, q), (first, q, p))], dim=-1)
+    return inverse - turned @ (solved / torch.addcmul(first * second, both, both, value=-1)).mT
 
 
 def log_det_from_cholesky(factor: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_positive
-from mnemon.core.linalg import as_scalar, inverse_after_rank_two, safe_cholesky, spd_inverse
+from mnemon.core.linalg import as_scalar, safe_cholesky, spd_inverse
 from mnemon.core.state import Record, State, rank
 from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories import linear_gaussian as lg
@@ -23,6 +23,7 @@ from mnemon.memories.draws import drawn_square
 from mnemon.memories.fitting import check_event_shapes
 from mnemon.memories.frames import Frames
 from mnemon.memories.one_cluster import OneClusterMemory
+from mnemon.memories.online import write_online
 from mnemon.memories.records import Explanation
 from mnemon.memories.sweeps import Sweeps
 
@@ -186,34 +187,19 @@ class KanervaSweeps:
         return KanervaCarry(slots.R, slots.U, w)
 
     def _online(self, carry: KanervaCarry) -> KanervaCarry:
-        """sigma = w'Uw + s2; c = U w / sigma; R += c e', e = z - R'w; U -= c (U w)'. A count n divides s2 by n.
-
-        Items are addressed in a memory that begins at the start, and written into one that begins at the prior. A
-        write adds c a' + a c', a = (R + R_new) e / 2, to R R', so that the inverse in the addresses is updated and
-        not made anew: a factorisation for each item takes most of the time of a write on a GPU.
-        """
-        s2, given = self.memory.noise_var, self.frames.mean.dtype
-        leading = self.frames.batch_shape
+        """Items are addressed in a memory that begins at the start, and written into one that begins at the prior."""
+        given, leading = self.frames.mean.dtype, self.frames.batch_shape
         # subtracting from U loses its positive definiteness in float32 after some hundred items
         exact = given if self.frames.mean.device.type == "mps" else torch.float64
-        codes = self.frames.mean.to(exact)
-        C = codes.shape[-1]
-        twice = torch.cat((codes, codes), dim=-1)
-        R = torch.cat([part.to(exact).expand(*leading, -1, -1) for part in (carry.R, self.prior.R)], dim=-1)
-        U = self.prior.U.to(exact).expand(*leading, -1, -1)
-        inverse = self.memory._gram_inverse(R[..., :C])
-        addresses = []
-        for t in range(self.frames.num_items):  # each write changes the next address: no way around the loop
-            w = inverse @ (R[..., :C] @ codes[..., t, :, None])
-            Uw = U @ w
-            counted = Uw if self.frames.counts is None else self.frames.counts[..., t, None, None].to(exact) * Uw
-            c = counted / (w.mT @ counted + s2)
-            error = twice[..., t : t + 1, :] - w.mT @ R
-            before, R = R, R + c * error
-            inverse = inverse_after_rank_two(inverse, c, (before + R)[..., :C] @ error[..., :C].mT / 2)
-            U = U - c * Uw.mT
-            addresses.append(w.mT)
-        return KanervaCarry(R[..., C:].to(given), U.to(given), torch.cat(addresses, dim=-2).to(given))
+        parts = [part.to(exact).expand(*leading, -1, -1) for part in (carry.R, self.prior.R, self.prior.U)]
+        slab = torch.cat(parts, dim=-1).reshape(-1, self.memory.num_slots, sum(part.shape[-1] for part in parts))
+        codes = self.frames.mean.to(exact).reshape(-1, *self.frames.mean.shape[-2:])
+        C, counts = codes.shape[-1], self.frames.counts
+        counts = None if counts is None else counts.to(exact).reshape(codes.shape[:-1])
+        noise_var = as_scalar(self.memory.noise_var, dtype=exact, device=codes.device)
+        after, w = write_online(codes, slab, self.memory._gram_inverse(slab[..., :C]), noise_var, counts)
+        R, U = after[..., C : 2 * C], after[..., 2 * C :]
+        return KanervaCarry(*(part.to(given).reshape(*leading, *part.shape[-2:]) for part in (R, U, w)))
 
     def finish(self, carry: KanervaCarry) -> tuple[KanervaState, KanervaAddress | None]:
         state = KanervaState(carry.R, safe_cholesky(carry.U))
