@@ -8,7 +8,7 @@ f = (z', z', 0) - w'S.
 
 Every item takes some thirty small operations, and on a GPU their number is the time. Autograd would add over a hundred
 for each; the derivatives below are fewer than the operations of the write. They need nothing of how the inverse came
-about, since its matrix is a function of A: what asks for a change g of w asks for A'v of z and for v e' - w (A'v)' of A,
+about, since its matrix is a function of A: who asks for a change g of w asks for A'v of z, for v e' - w (A'v)' of A,
 v = (A A' + s2 I)^-1 g.
 """
 

@@ -107,10 +107,21 @@ class CodecModel(MemoryModel):
         generator: torch.Generator | None = None,
     ) -> tuple[Terms, Any]:
         """The parts of the bound, and the memory that was written for them (a training may read from it)."""
-        self.codec.check("terms", x)
-        mask = self._item_mask("terms", "mask", x, mask)
-        write_mask = self._item_mask("terms", "write_mask", x, write_mask)
-        return self._terms(self._present(x, mask), mask, write_mask, generator)
+        return self._terms(*self._checked("terms", x, mask, write_mask), generator)
+
+    def _checked(
+        self, where: str, x: Tensor, mask: Tensor | None, write_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Images, blank where they are masked, and the masks as bool."""
+        self.codec.check(where, x)
+        mask = self._item_mask(where, "mask", x, mask)
+        return self._present(x, mask), mask, self._item_mask(where, "write_mask", x, write_mask)
+
+    def _terms_and_extra(
+        self, x: Tensor, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
+    ) -> tuple[Terms, Any, Tensor | None]:
+        """The same, and `auxiliary` where a model has it from what it made for the terms."""
+        return *self._terms(x, mask, write_mask, generator), None
 
     def terms(
         self,
@@ -146,8 +157,9 @@ class CodecModel(MemoryModel):
         write_mask, roles = asked.write_mask, asked.roles
         if roles.written is not None:
             write_mask = roles.write_mask(x.shape[: roles.written.ndim])
-        terms, state = self.terms_and_state(x, mask=asked.mask, write_mask=write_mask, generator=generator)
-        return Surrogate(None, terms if roles.scored is None else _terms_at(terms, roles.scored), state)
+        checked = self._checked("terms", x, asked.mask, write_mask)
+        terms, state, extra = self._terms_and_extra(*checked, generator)
+        return Surrogate(None, terms if roles.scored is None else _terms_at(terms, roles.scored), state, extra=extra)
 
     def _check_estimator(self, estimator: Estimator) -> None:
         if estimator.kind not in self.estimators:

@@ -115,12 +115,28 @@ class LinearReadout(CodeModel):
     def _terms(
         self, x: Tensor, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Terms, Any]:
+        return self._terms_of(self._written_codes(x, mask), x, mask, write_mask, generator)
+
+    def _terms_and_extra(
+        self, x: Tensor, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
+    ) -> tuple[Terms, Any, Tensor | None]:
+        """Both from the same encodings."""
+        codes = self._written_codes(x, mask)
+        return *self._terms_of(codes, x, mask, write_mask, generator), self._autoencoded(codes, x, mask)
+
+    def _terms_of(
+        self,
+        codes: Tensor,
+        x: Tensor,
+        mask: Tensor | None,
+        write_mask: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> tuple[Terms, Any]:
         """One draw of M per episode, one of w per item, addressed under the final memory.
 
         With `write_mask`, frames that are encoded together are encoded once more without those that are not written.
         """
         subset = self._subset(mask, write_mask)
-        codes = self._written_codes(x, mask)
         written = self._written_codes(x, subset) if self.encode_together and write_mask is not None else codes
         with no_autocast(x):
             writer = self._writer()
@@ -141,7 +157,13 @@ class LinearReadout(CodeModel):
             return None
         self.codec.check("auxiliary", x)
         x = self._present(x, mask)
-        values = self.codec.log_prob(self._written_codes(x, mask), x)
+        return self._autoencoded(self._written_codes(x, mask), x, mask)
+
+    def _autoencoded(self, codes: Tensor, x: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Shapes: codes (*B, T, C), x (*B, T, *X) -> (*B)"""
+        if self.autoencoder_weight == 0:
+            return None
+        values = self.codec.log_prob(codes, x)
         frames = Frames.gather("auxiliary", values[..., None], 1, mask)
         return self.autoencoder_weight * frames.count(frames.mean).sum((-2, -1)) / frames.total
 

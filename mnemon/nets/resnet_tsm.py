@@ -9,7 +9,7 @@ image alone is an episode of one: nothing is shifted in, whatever else goes thro
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -36,17 +36,41 @@ def temporal_shift(x: Tensor, present: Tensor | None = None) -> Tensor:
     width = max(1, x.shape[2] // SHARE)
     if x.shape[2] < 2 * width:
         raise ValueError(f"temporal_shift: expected at least 2 channels, got {x.shape[2]}; take more filters")
-    num_frames = x.shape[1]
-    place = torch.arange(x.shape[0] * num_frames, device=x.device) % num_frames
-    first, last = ((place == end)[:, None, None, None] for end in (0, num_frames - 1))
-    # frames in one dimension: maps of four dimensions keep their channels innermost through a concatenation
-    before, after, others = x.flatten(0, 1).split((width, width, x.shape[2] - 2 * width), dim=1)
     if present is not None:
-        seen = present.flatten()[:, None, None, None]
-        before, after = (torch.where(seen, part, 0.0) for part in (before, after))
-    before = torch.where(first, 0.0, torch.cat((before[:1], before[:-1])))
-    after = torch.where(last, 0.0, torch.cat((after[1:], after[-1:])))
-    return torch.cat((before, after, others), 1).unflatten(0, (-1, num_frames))
+        # frames in one dimension: maps of four dimensions keep their channels innermost through a concatenation
+        moved, others = x.flatten(0, 1).split((2 * width, x.shape[2] - 2 * width), dim=1)
+        moved = torch.where(present.flatten()[:, None, None, None], moved, 0.0)
+        x = torch.cat((moved, others), 1).unflatten(0, x.shape[:2])
+    shifted: Tensor = _Shift.apply(x, width, 1)
+    return shifted
+
+
+class _Shift(torch.autograd.Function):
+    """The first `width` channels moved on by one frame, or back where `step` is -1; the second so many the other way.
+
+    Its derivative is the shift the other way round. Shapes: (N, T, F, H, W) -> (N, T, F, H, W)
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, width: int, step: int) -> Tensor:
+        shifted = x.clone()  # maps keep their channels innermost where they have them so
+        first, second = slice(None, width), slice(width, 2 * width)
+        later, sooner = (first, second) if step > 0 else (second, first)
+        shifted[:, 1:, later] = x[:, :-1, later]
+        shifted[:, :-1, sooner] = x[:, 1:, sooner]
+        shifted[:, 0, later] = 0.0
+        shifted[:, -1, sooner] = 0.0
+        return shifted
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
+        _, ctx.width, ctx.step = inputs
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _Shift.apply(gradient, ctx.width, -ctx.step), None, None
 
 
 class ShiftedBlock(nn.Module):

@@ -8,6 +8,7 @@ from mnemon import GaussianMemory, KanervaMemory
 from mnemon.models import KanervaMachine
 from mnemon.nets.codec import Codec
 from mnemon.nets.resnet_tsm import tsm_codec
+from mnemon.objectives import Estimator
 from tests.models.separation import check_unwritten_frames_stay_out
 from tests.models.toys import PIXEL_VAR, seeded, vector_codec, vectors
 
@@ -156,3 +157,17 @@ def test_bad_input():
         machine().read(GaussianMemory(C, K).prior(), vectors(2, C))
     with pytest.raises(ValueError, match="takes images one by one"):
         machine(encode_together=True)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_training_encodes_an_episode_once_for_the_bound_and_for_what_is_added_to_it(masked):
+    model, x = machine(), vectors(6, C)
+    mask = torch.arange(6) < 4 if masked else None
+    calls = []
+    model.codec.encoder.register_forward_hook(lambda *_: calls.append(1))
+    found = model.surrogate(x, Estimator("terms"), mask=mask, generator=seeded(2))
+    assert len(calls) == 1
+    terms = model.terms(x, mask=mask, generator=seeded(2))
+    for name in ("reconstruction", "address_kl", "memory_kl"):
+        torch.testing.assert_close(getattr(found.terms, name), getattr(terms, name))
+    torch.testing.assert_close(found.extra, model.auxiliary(x, mask=mask))

@@ -41,6 +41,18 @@ def test_shift_against_a_loop(channels, length):
     assert torch.equal(temporal_shift(x), torch.stack([shift_by_hand(episode) for episode in x]))
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_shift_keeps_the_layout_of_maps_and_its_derivative_brings_back_what_was_shifted(layout):
+    x = torch.randn(6, 9, 2, 2, dtype=torch.float64).to(memory_format=layout).requires_grad_()
+    shifted = temporal_shift(x.unflatten(0, (2, 3)))
+    assert shifted.flatten(0, 1).is_contiguous(memory_format=layout)
+    weight = torch.randn(shifted.shape, dtype=torch.float64)
+    found = torch.autograd.grad((shifted * weight).sum(), x)[0]
+    by_hand = torch.stack([shift_by_hand(episode) for episode in x.unflatten(0, (2, 3))])
+    torch.testing.assert_close(found, torch.autograd.grad((by_hand * weight).sum(), x)[0])
+    assert torch.autograd.gradgradcheck(lambda x: temporal_shift(x.unflatten(0, (2, 3))).square().sum(), x)
+
+
 def test_nothing_comes_from_absent_frames():
     x = torch.randn(1, 4, 8, 2, 2, dtype=torch.float64)
     present = torch.tensor([[True, False, True, True]])
