@@ -22,20 +22,30 @@ def safe_cholesky(matrix: Tensor) -> Tensor:
 
     Shapes: (*B, K, K) -> (*B, K, K)
     """
-    factor, info = torch.linalg.cholesky_ex(matrix)
     if matrix.is_cuda and torch.cuda.is_current_stream_capturing():  # a graph can neither wait nor branch
-        return _cholesky_with_fixed_jitter(matrix, info)
+        return cholesky_without_branch(matrix)
+    factor, info = torch.linalg.cholesky_ex(matrix)
     success = truth(info == 0)
     if success is None:  # compile and vmap cannot branch on values; this call raises by itself
         return torch.linalg.cholesky(matrix)
     return factor if success else _cholesky_with_jitter(matrix, info)
 
 
-def _cholesky_with_fixed_jitter(matrix: Tensor, info: Tensor) -> Tensor:
-    """The factor, of a matrix shifted by 1e-4 of its mean diagonal where `info` says that it failed."""
-    shift = 1e-4 * matrix.diagonal(dim1=-2, dim2=-1).abs().mean(-1) * (info != 0)
-    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    return torch.linalg.cholesky_ex(matrix + shift[..., None, None] * eye)[0]
+def cholesky_without_branch(matrix: Tensor) -> Tensor:
+    """The factor, of a matrix shifted by 1e-4 of its mean diagonal where it has none.
+
+    Where no derivative is wanted, matrix and shifted matrix are factorised side by side, in half the launches; a
+    derivative would go through the factor that failed.
+    """
+    scale = matrix.diagonal(dim1=-2, dim2=-1).abs().mean(-1)
+    if matrix.requires_grad and torch.is_grad_enabled():
+        shift = 1e-4 * scale * (torch.linalg.cholesky_ex(matrix)[1] != 0)
+        eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+        return torch.linalg.cholesky_ex(matrix + shift[..., None, None] * eye)[0]
+    both = matrix.expand(2, *matrix.shape).clone(memory_format=torch.contiguous_format)
+    both[1].diagonal(dim1=-2, dim2=-1).add_(scale[..., None], alpha=1e-4)
+    factors, info = torch.linalg.cholesky_ex(both)
+    return torch.where((info[0] == 0)[..., None, None], factors[0], factors[1])
 
 
 def _cholesky_with_jitter(matrix: Tensor, info: Tensor) -> Tensor:
@@ -89,6 +99,16 @@ def spd_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
     if matrix.requires_grad and torch.is_grad_enabled():
         return _SpdInverse.apply(matrix)
     return _SpdInverse.forward(matrix)
+
+
+def inverse_alone(matrix: Tensor) -> Tensor:
+    """The same without the log-determinant: sweeps that want no bound save its launches.
+
+    Shapes: (*B, K, K) -> (*B, K, K)
+    """
+    if matrix.requires_grad and torch.is_grad_enabled():
+        return spd_inverse(matrix)[0]
+    return inverse_from_cholesky(safe_cholesky(matrix))
 
 
 def inverse_after_rank_two(inverse: Tensor, left: Tensor, right: Tensor) -> Tensor:

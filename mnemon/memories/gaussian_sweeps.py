@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mnemon.core.linalg import as_scalar, spd_inverse
+from mnemon.core.linalg import as_scalar, inverse_alone, spd_inverse
 from mnemon.core.state import Record, State, rank
 from mnemon.memories import linear_gaussian as lg
 from mnemon.memories.base import LatentMemory
@@ -98,7 +98,7 @@ class ScatterSweeps:
         return ScatterCarry(self.first.slots)
 
     def sweep(self, carry: ScatterCarry, want_bound: bool) -> tuple[ScatterCarry, Tensor | None]:
-        moments = self._moments(carry.slots)
+        moments = self._moments(carry.slots, want_bound)
         slots = lg.maximise(carry.slots, moments, self.natural, self.s2)
         bound = None
         if want_bound:
@@ -106,24 +106,25 @@ class ScatterSweeps:
             bound = self.constant + fit - GaussianState.from_slots(slots).kl(self.prior)
         return ScatterCarry(slots, carry.slots), bound
 
-    def _moments(self, slots: lg.Slots) -> lg.Moments:
+    def _moments(self, slots: lg.Slots, want_bound: bool) -> lg.Moments:
         n, K = self.count, slots.R.shape[-2]
         eye = torch.eye(K, dtype=slots.R.dtype, device=slots.R.device)
-        Sigma_w, log_det_precision = spd_inverse(eye + slots.second_moment / self.s2)
+        precision, log_det_precision = eye + slots.second_moment / self.s2, None
+        if want_bound:
+            Sigma_w, log_det_precision = spd_inverse(precision)
+        else:
+            Sigma_w = inverse_alone(precision)
         d = self.mean if slots.mu_b is None else self.mean - slots.mu_b
         readout = Sigma_w @ slots.R / self.s2
         w_mean = readout @ d[..., None]
         wz = Sigma_w @ self._times_scatter(slots.R) / self.s2 + n[..., None, None] * w_mean * d[..., None, :]
         ww = wz @ readout.mT + n[..., None, None] * Sigma_w
-        address_kl = 0.5 * (ww.diagonal(dim1=-2, dim2=-1).sum(-1) + n * (log_det_precision - K))
-        return lg.Moments(
-            count=n,
-            w=n[..., None] * w_mean[..., 0],
-            ww=ww,
-            z=n[..., None] * d,
-            wz=wz,
+        moments = lg.Moments(count=n, w=n[..., None] * w_mean[..., 0], ww=ww, z=n[..., None] * d, wz=wz)
+        if log_det_precision is None:
+            return moments
+        return moments.replace(
             square=self.square + n * d.square().sum(-1),
-            address_kl=address_kl,
+            address_kl=0.5 * (ww.diagonal(dim1=-2, dim2=-1).sum(-1) + n * (log_det_precision - K)),
         )
 
     def finish(self, carry: ScatterCarry) -> tuple[GaussianState, GaussianAddress | None]:
@@ -181,14 +182,14 @@ class SpanSweeps:
 
     def _first_address(self) -> tuple[Tensor, Tensor]:
         R = self.first.R / self.sigma
-        Sigma_w, _ = spd_inverse(self.eye + R @ R.mT + self.C / self.s2 * self.first.U)
+        Sigma_w = inverse_alone(self.eye + R @ R.mT + self.C / self.s2 * self.first.U)
         return Sigma_w, Sigma_w @ (R @ self.codes.mT)
 
     def _readdress(self, carry: SpanCarry) -> tuple[Tensor, Tensor]:
         """Sigma_w = (I + R R' + C U)^-1. (N (N^2 + C N + mu_w G mu_w')^-1 N would save U's inverse, but its
         condition number is a square; float32 cannot afford that.)"""
         U, _, RR, RZ = self._slots(carry)
-        Sigma_w, _ = spd_inverse(self.eye + torch.add(RR, U, alpha=self.C))
+        Sigma_w = inverse_alone(self.eye + torch.add(RR, U, alpha=self.C))
         return Sigma_w, Sigma_w @ RZ
 
     def _slots(self, carry: SpanCarry) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -213,7 +214,7 @@ class SpanSweeps:
         return self.constant - 0.5 * (square + address_kl + memory_kl)
 
     def finish(self, carry: SpanCarry) -> tuple[GaussianState, GaussianAddress]:
-        U, _ = spd_inverse(carry.N)
+        U = inverse_alone(carry.N)
         R = U @ self._count(carry.mu_w) @ self.codes
         state = GaussianState.from_slots(lg.Slots(R * self.sigma, U * self.s2))
         return state, GaussianAddress(carry.mu_w.mT, carry.Sigma_w)

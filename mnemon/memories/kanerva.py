@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mnemon.core.checks import check_positive
-from mnemon.core.linalg import as_scalar, safe_cholesky, spd_inverse
+from mnemon.core.linalg import as_scalar, inverse_alone, safe_cholesky
 from mnemon.core.state import Record, State, rank
 from mnemon.distributions.gaussian import standard_normal_like
 from mnemon.memories import linear_gaussian as lg
@@ -111,11 +111,11 @@ class KanervaMemory(OneClusterMemory):
     def _gram_inverse(self, R: Tensor) -> Tensor:
         """(R R' + s2 I)^-1. Shapes: (*B, K, C) -> (*B, K, K)"""
         eye = torch.eye(R.shape[-2], dtype=R.dtype, device=R.device)
-        return spd_inverse(R @ R.mT + self.noise_var * eye)[0]
+        return inverse_alone(R @ R.mT + self.noise_var * eye)
 
     def _regress_memory(self, w: Tensor, frames: Frames, prior: lg.NaturalPrior) -> lg.Slots:
         counted = frames.count(w)
-        U, _ = spd_inverse(prior.precision + counted.mT @ w / self.noise_var)
+        U = inverse_alone(prior.precision + counted.mT @ w / self.noise_var)
         return lg.Slots(U @ (prior.precision_mean + counted.mT @ frames.mean / self.noise_var), U)
 
     def _weights(self, w: Tensor) -> lg.Weights:

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mnemon.core.linalg import as_scalar, inverse_from_cholesky, log_det_from_cholesky, safe_cholesky, spd_inverse
+from mnemon.core.linalg import (
+    as_scalar,
+    inverse_alone,
+    inverse_from_cholesky,
+    log_det_from_cholesky,
+    safe_cholesky,
+    spd_inverse,
+)
 from mnemon.core.state import Record
 from mnemon.distributions.categorical import draw_category
 from mnemon.distributions.gaussian import standard_normal_like
@@ -126,11 +133,11 @@ class Moments(Sums):
     ww: Tensor  # sum E[w w'] = sum mu_w mu_w' + n Sigma_w
     z: Tensor  # sum (z - mu_b)
     wz: Tensor  # sum mu_w (z - mu_b)'
-    square: Tensor  # sum |z - mu_b|^2
-    address_kl: Tensor | None = None  # sum KL of the whole address; only the bound asks for it
+    square: Tensor | None = None  # sum |z - mu_b|^2; only the bound asks for it
+    address_kl: Tensor | None = None  # sum KL of the whole address; likewise
 
 
-def collect(slots: Slots, frames: Frames, weights: Weights, theta: Tensor) -> Moments:
+def collect(slots: Slots, frames: Frames, weights: Weights, theta: Tensor, want_square: bool = True) -> Moments:
     """Sum addressed items into moments; theta (*B, T, H) says how much of an item a cluster takes.
 
     Shapes: -> fields (*B, H, ...)
@@ -145,9 +152,10 @@ def collect(slots: Slots, frames: Frames, weights: Weights, theta: Tensor) -> Mo
     z = theta.mT @ codes
     wz = (taken.flatten(-2).mT @ codes).unflatten(-2, taken.shape[-2:])
     ww = taken.movedim(-3, -1) @ weights.y.movedim(-3, -2)  # a sum of squares: positive whatever the rounding
-    square = (theta.mT @ codes.square().sum(-1, keepdim=True))[..., 0]
+    square = (theta.mT @ codes.square().sum(-1, keepdim=True))[..., 0] if want_square else None
     if location is not None:
-        square = square - 2 * (z * location).sum(-1) + count * location.square().sum(-1)
+        if square is not None:
+            square = square - 2 * (z * location).sum(-1) + count * location.square().sum(-1)
         z = z - count[..., None] * location
         wz = wz - w[..., None] * location[..., None, :]
     if weights.F is not None:
@@ -188,7 +196,7 @@ def maximise(addressed: Slots, moments: Moments, prior: NaturalPrior, s2: float 
         total = (unexplained + moments.count[..., None] * addressed.mu_b) / s2
         mu_b = v_b[..., None] * (precision_mean + total)
         wz = wz - moments.w[..., None] * (mu_b - addressed.mu_b)[..., None, :]
-    U, _ = spd_inverse(prior.precision + moments.ww / s2)
+    U = inverse_alone(prior.precision + moments.ww / s2)
     return Slots(U @ (prior.precision_mean + wz / s2), U, mu_b, v_b)
 
 
@@ -210,7 +218,7 @@ def update(
             raise ValueError("update: expected an address with R (this memory has a shift), got none")
         mu_b = frames.centre.expand(*R.shape[:-2], R.shape[-1])
     addressed = Slots(prior.precision_mean if R is None else R, prior.precision, mu_b)
-    moments = collect(addressed, frames, weights, theta)
+    moments = collect(addressed, frames, weights, theta, want_square=False)
     return maximise(addressed, moments, prior, s2)
 
 
@@ -282,12 +290,12 @@ def expected_fit(addressed: Slots, moments: Moments, slots: Slots, s2: float | T
     Shapes: -> (..., ) one per cluster
     """
     square, wz = moments.square, moments.wz
+    if square is None or moments.address_kl is None:
+        raise ValueError("expected_fit: expected moments with square and address_kl, got none")
     if slots.mu_b is not None and slots.v_b is not None and addressed.mu_b is not None:
         moved = slots.mu_b - addressed.mu_b
         square = square - 2 * (moved * moments.z).sum(-1) + moments.count * moved.square().sum(-1)
         square = square + moments.count * slots.R.shape[-1] * slots.v_b
         wz = wz - moments.w[..., None] * moved[..., None, :]
     square = square - 2 * (slots.R * wz).sum((-2, -1)) + (slots.second_moment * moments.ww).sum((-2, -1))
-    if moments.address_kl is None:
-        raise ValueError("expected_fit: expected moments with address_kl, got none")
     return -0.5 * square / s2 - moments.address_kl

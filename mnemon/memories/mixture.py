@@ -203,7 +203,7 @@ class MixtureMemory(LatentMemory):
     def _e_step(self, slots: lg.Slots, frames: Frames, want_bound: bool) -> tuple[Addressed, lg.Moments]:
         weights, scores = lg.address(slots, frames.mean, self.noise_var, frames.centre)
         theta = scores.softmax(-1)
-        moments = lg.collect(slots, frames, weights, theta)
+        moments = lg.collect(slots, frames, weights, theta, want_bound)
         if want_bound:
             kl = theta * weights.kl + categorical_kl(scores.log_softmax(-1))
             moments = moments.replace(address_kl=frames.count(kl).sum(-2))

@@ -1,7 +1,13 @@
 import pytest
 import torch
 
-from mnemon.core.linalg import inverse_after_rank_two, safe_cholesky, spd_inverse
+from mnemon.core.linalg import (
+    cholesky_without_branch,
+    inverse_after_rank_two,
+    inverse_alone,
+    safe_cholesky,
+    spd_inverse,
+)
 
 
 def spd(*batch, K=4, seed=0):
@@ -25,6 +31,25 @@ def test_an_inverse_follows_its_matrix_through_a_change_of_rank_two():
     moved = R + c * e
     found = inverse_after_rank_two(torch.linalg.inv(R @ R.mT + eye), c, (R + moved) @ e.mT / 2)
     torch.testing.assert_close(found, torch.linalg.inv(moved @ moved.mT + eye), atol=1e-10, rtol=1e-10)
+
+
+def test_an_inverse_alone_is_the_same_with_and_without_a_derivative():
+    matrix = spd(2, 3)
+    for given in (matrix, matrix.clone().requires_grad_()):
+        assert torch.equal(inverse_alone(given), spd_inverse(matrix)[0])
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_without_a_branch_only_the_matrix_that_fails_is_shifted(learned):
+    """As a captured step factorises: no waiting, the same factors."""
+    bad = torch.diag(torch.tensor([1.0, 2.0, 3.0, -1e-9], dtype=torch.float64))
+    matrix = torch.stack((spd(seed=3), bad)).requires_grad_(learned)
+    factor = cholesky_without_branch(matrix)
+    shifted = bad + 1e-4 * 1.5 * torch.eye(4, dtype=torch.float64)
+    assert torch.equal(factor[0], torch.linalg.cholesky(matrix[0]))
+    torch.testing.assert_close(factor[1], torch.linalg.cholesky(shifted))
+    if learned:
+        assert torch.autograd.grad(factor.sum(), matrix)[0].isfinite().all()
 
 
 def test_inverse_gradients_to_second_order():
