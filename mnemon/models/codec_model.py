@@ -285,8 +285,12 @@ class CodeModel(CodecModel):
     def _mean_code(self, state: Any) -> Tensor:
         """Mean of the codes that the memory generates: unobserved pixels start from its image. Shapes: -> (*B, C)"""
 
+    def _encoded(self, x: Tensor) -> Any:
+        """What all draws of `_log_weight` take from the images."""
+        return self.codec.encodings(x)
+
     @abstractmethod
-    def _log_weight(self, state: Any, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _log_weight(self, state: Any, x: Tensor, encoded: Any, generator: torch.Generator | None) -> Tensor:
         """One draw of log p(x, latents | memory) / q(latents). Shapes: (*B, Q, *X) -> (*B, Q)"""
 
     def _recall(self, state: Any, cue: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -304,7 +308,8 @@ class CodeModel(CodecModel):
         check_size("num_samples", num_samples)
         self.codec.check("log_weights", x)
         self._check_asked("log_weights", state, x)
-        return torch.stack([self._log_weight(state, x, generator) for _ in range(num_samples)])
+        encoded = self._encoded(x)
+        return torch.stack([self._log_weight(state, x, encoded, generator) for _ in range(num_samples)])
 
 
 def take_items(x: Tensor, places: Tensor) -> Tensor:

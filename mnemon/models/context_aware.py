@@ -369,9 +369,11 @@ class ContextAwareLearner(CodeModel):
     def _mean_code(self, state: ContextsState) -> Tensor:
         return mean_code(self.contexts, state.constant, self._likely_pattern(state), self.priors)
 
-    def _log_weight(self, state: ContextsState, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _log_weight(
+        self, state: ContextsState, x: Tensor, encodings: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
         """a and the constant contexts are drawn once for all items of an episode."""
-        encodings, chosen = self.codec.encodings(x), self._draw_pattern(state, generator)
+        chosen = self._draw_pattern(state, generator)
         found = infer_latents(self.contexts, encodings, state.constant, chosen, generator, priors=self._evaluated)
         return self.codec.log_prob(found.code, x) + found.log_ratio
 

@@ -182,7 +182,7 @@ class KanervaBlocks(CodeModel):
         sizes = parts_of(num_samples, found.log_probs.shape[:-1].numel())
         return torch.cat([self._weigh(found, priors, x, size, generator) for size in sizes])
 
-    def _log_weight(self, state: BlockState, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _log_weight(self, state: BlockState, x: Tensor, encoded: Any, generator: torch.Generator | None) -> Tensor:
         return self.log_weights(state, x, generator=generator)[0]
 
     def _weigh(

@@ -215,8 +215,10 @@ class KanervaPlusPlus(CodeModel):
         sizes = parts_of(num_samples, posteriors[1].batch_shape.numel())
         return torch.cat([self._weigh(state, x, *posteriors, size, generator) for size in sizes])
 
-    def _log_weight(self, state: SpatialState, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        return self._weigh(state, x, *self._posteriors(self.codec.encodings(x)), 1, generator)[0]
+    def _log_weight(
+        self, state: SpatialState, x: Tensor, encodings: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
+        return self._weigh(state, x, *self._posteriors(encodings), 1, generator)[0]
 
     def _weigh(
         self,

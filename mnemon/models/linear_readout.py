@@ -208,9 +208,11 @@ class LinearReadout(CodeModel):
     def _mean_code(self, state: Any) -> Tensor:
         return self.memory._mean_code(state)
 
-    def _log_weight(self, state: Any, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _encoded(self, x: Tensor) -> Tensor:
+        return self._encodings(x)
+
+    def _log_weight(self, state: Any, x: Tensor, codes: Tensor, generator: torch.Generator | None) -> Tensor:
         """log p(x | M'w) + log p(w) / q(w): M'w given w is drawn exactly, item by item."""
-        codes = self._encodings(x)
         with no_autocast(x):
             w_mean, w = self._draw_weights(state, codes, generator)
             noise = (w - w_mean) / self.log_address_std.exp()

@@ -177,9 +177,10 @@ class Statistician(CodeModel):
     def _mean_code(self, state: ContextState) -> Tensor:
         return self._prior_mean(state.mean)
 
-    def _log_weight(self, state: ContextState, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _log_weight(
+        self, state: ContextState, x: Tensor, encodings: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
         """A context of its own for every item: each is scored under the integral over c."""
-        encodings = self.codec.encodings(x)
         c = self._draw_contexts(state, encodings.shape[-2], generator)
         found = self._infer(encodings, c, generator)
         return self.codec.log_prob(found.code, x) + found.log_ratio

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mnemon.core.episode import Codes
 from mnemon.core.protocol import Terms
 from mnemon.core.state import State, rank
 from mnemon.distributions.gaussian import DiagonalGaussian, standard_normal_like
@@ -60,8 +61,10 @@ class VAE(CodeModel):
     def _mean_code(self, state: CountState) -> Tensor:
         return self._like.new_zeros(*state.batch_shape, self.codec.code_dim)
 
-    def _log_weight(self, state: CountState, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        codes = self.codec.encode(x).map(full_precision)
+    def _encoded(self, x: Tensor) -> Codes:
+        return self.codec.encode(x).map(full_precision)
+
+    def _log_weight(self, state: CountState, x: Tensor, codes: Codes, generator: torch.Generator | None) -> Tensor:
         z = codes.rsample(generator)
         one = torch.ones_like(codes.mean)
         log_ratio = log_normal(z, torch.zeros_like(z), one) - log_normal(z, codes.mean, codes.std.square())

@@ -25,7 +25,7 @@ from mnemon.models import VAE, CountState, KanervaMachine, MemoryVAE, NeuralStat
 from mnemon.models.codec_model import log_normal
 from mnemon.models.statistician import ContextState
 from mnemon.nets.codec import Codec
-from tests.models.toys import PIXEL_VAR, Vectors, seeded, vectors
+from tests.models.toys import PIXEL_VAR, Vectors, seeded, vector_codec, vectors
 
 B, Q, C, X, S2 = 2, 3, 4, 5, 1.3
 DRAWS = 40_000
@@ -296,3 +296,15 @@ def test_every_cluster_is_drawn_as_often_as_it_should(name):
         truth = counts / counts.sum(-1, keepdim=True) if counts.any() else torch.full_like(share, 1 / number)
         assert ((share - truth).abs() <= 4.5 * (truth * (1 - truth) / 20_000).sqrt()).all()
         assert torch.equal(share > 0, truth > 0)
+
+
+def test_images_are_encoded_once_for_all_samples_and_drawn_as_if_for_each():
+    model, x = KanervaMachine(vector_codec(C), KanervaMemory(C, 3, S2)).double(), vectors(B, Q, C)
+    state = model.write(x)
+    calls = []
+    model.codec.encoder.register_forward_hook(lambda *_: calls.append(1))
+    together = model.log_weights(state, x, num_samples=3, generator=seeded(5))
+    assert len(calls) == 1
+    generator = seeded(5)
+    for sample in together:
+        assert torch.equal(sample, model.log_weights(state, x, generator=generator)[0])
