@@ -286,8 +286,8 @@ class CodeModel(CodecModel):
         """Mean of the codes that the memory generates: unobserved pixels start from its image. Shapes: -> (*B, C)"""
 
     def _encoded(self, x: Tensor) -> Any:
-        """What all draws of `_log_weight` take from the images."""
-        return self.codec.encodings(x)
+        """What all draws of `_log_weight` take from the images: codes, or encodings of a codec without a head."""
+        return self.codec.encodings(x) if self.codec.head is None else self.codec.encode(x).map(full_precision)
 
     @abstractmethod
     def _log_weight(self, state: Any, x: Tensor, encoded: Any, generator: torch.Generator | None) -> Tensor:

@@ -209,9 +209,6 @@ class MemoryVAE(CodeModel):
     def _mean_code(self, state: Any) -> Tensor:
         return self.memory._mean_code(state)
 
-    def _encoded(self, x: Tensor) -> Codes:
-        return self._codes(x)
-
     def _log_weight(self, state: Any, x: Tensor, codes: Codes, generator: torch.Generator | None) -> Tensor:
         with no_autocast(x):
             codes = self._regularised(codes, state, generator)

@@ -61,9 +61,6 @@ class VAE(CodeModel):
     def _mean_code(self, state: CountState) -> Tensor:
         return self._like.new_zeros(*state.batch_shape, self.codec.code_dim)
 
-    def _encoded(self, x: Tensor) -> Codes:
-        return self.codec.encode(x).map(full_precision)
-
     def _log_weight(self, state: CountState, x: Tensor, codes: Codes, generator: torch.Generator | None) -> Tensor:
         z = codes.rsample(generator)
         one = torch.ones_like(codes.mean)
