@@ -19,9 +19,7 @@ INK = "#1b1f24"
 SERIES = ("#2a6f97", "#e07a1f", "#7a7f87")
 MARKERS, COLOURS = "o^sD", 10
 CLOSEST = 8
-"""Of marks on an axis no more than so many fit beside one another."""
-MOST_TICKS = 10
-"""Of more places than these an axis shows powers of ten alone."""
+"""Marks on an axis are one part in so many of it apart at least."""
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -96,8 +94,8 @@ def curves(
         marker = MARKERS[number // COLOURS % len(MARKERS)]
         axis.plot(x, y, f"C{number % COLOURS}", marker=marker, linewidth=1.6, markersize=4, label=name)
     axis.set_xscale("log")
-    places = _apart(sorted({place for x, _ in series.values() for place in x}))
-    if 1 < len(places) <= MOST_TICKS:
+    places = _apart(sorted({place for x, _ in series.values() for place in x if place > 0}))
+    if len(places) > 1:
         axis.set_xticks(places, [f"{place:,g}" for place in places])
         axis.minorticks_off()
     axis.set_xlabel(xlabel)

@@ -217,6 +217,7 @@ def test_eval_of_the_validation_split_says_so(of_glyphs, tmp_path):
         assert {record["split"] for record in records} == {split}
         expected = f"mnemon eval runs/tiny --data {tmp_path}{ending} --part classification --samples 1 --episodes 2"
         assert {record["command"].split(" && ")[-1] for record in records} == {expected}
+    assert "--split: expected test or valid, got 'train'" in refused("eval", of_glyphs, "--split", "train")
 
 
 def test_eval_classification(of_glyphs):

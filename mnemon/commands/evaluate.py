@@ -102,6 +102,8 @@ def evaluate(
     from mnemon.training.checkpoint import read_metrics
 
     _check_parts(parts or [])
+    if split not in ("test", "valid"):
+        raise ValueError(f"--split: expected test or valid, got {split!r}")
     console = make_console(quiet or as_json)
     model, config, tests = _load(run, data, root, device, split)
     chosen = parts or default_parts(model)

@@ -20,7 +20,8 @@ def sole_process(folder: Path, option: str) -> Iterator[None]:
     """Keep every other process out of `folder`, which is made if absent, until the block ends; refused where one is in.
 
     The lock belongs to an open file, so that the system releases it however the process ends; a file that is left is
-    taken over. Processes that this one spawns do not hold it. Systems and file systems without such locks go without.
+    taken over. Processes that this one spawns do not hold it, those that it forks do. Systems and file systems without
+    such locks go without.
 
     option: of the command line that names another folder
     """
@@ -33,9 +34,11 @@ def sole_process(folder: Path, option: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if _is_at(path, file):
-            path.unlink(missing_ok=True)  # still locked: who has opened it meanwhile will find that it is gone
-        os.close(file)
+        try:
+            if _is_at(path, file):
+                path.unlink(missing_ok=True)  # still locked: who has opened it meanwhile will find that it is gone
+        finally:
+            os.close(file)
 
 
 def _lock(path: Path, option: str) -> int:

@@ -77,8 +77,12 @@ def _once(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _name(record: Mapping[str, Any]) -> str:
-    """A run by its experiment, without the size of its memory: what has several sizes is one curve."""
-    return SIZE.sub("", record["experiment"]) if record["updates"] is not None else str(record["model"])
+    """A run by its experiment, without the size of its memory: what has several sizes is one curve. Of the others,
+    what is read before a write is the run's own as well."""
+    run = SIZE.sub("", record["experiment"])
+    if record["updates"] is not None:
+        return run
+    return f"{run}, {UNWRITTEN}" if record["model"] == UNWRITTEN else str(record["model"])
 
 
 def _line(points: Iterable[tuple[float, float]]) -> Line:

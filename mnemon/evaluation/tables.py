@@ -56,9 +56,11 @@ def results_page(records: Sequence[dict[str, Any]], remarks: Mapping[str, str] =
 
 
 def of_experiments(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records of trained presets: not those of the benchmark of all memories, nor of inference alone."""
+    """The records of trained presets: not those of the benchmark of all memories, nor of inference alone. What settings
+    were chosen on is told from test data by its name."""
     trained = [r for r in records if (r["command"] or "").startswith(("mnemon train", "mnemon eval"))]
-    return [record for record in trained if record["experiment"] != EXPERIMENT]
+    deep = [record for record in trained if record["experiment"] != EXPERIMENT]
+    return [{**r, "data": f"{r['data']}, valid"} if r["split"] == "valid" else r for r in deep]
 
 
 TRAINING = ("experiment", "data", "memory_floats", "updates", "seed")
@@ -232,8 +234,7 @@ def classification_section(records: Sequence[dict[str, Any]]) -> Section:
     accuracies = [r for r in records if r["metric"] == "accuracy"]
     tasks = list(dict.fromkeys(r["note"].split(", ")[0] for r in accuracies))
     rows = []
-    for (experiment, name, split, model), group in grouped(accuracies, "experiment", "data", "split", "model").items():
-        data = f"{name}, {split}" if split == "valid" else name
+    for (experiment, data, model), group in grouped(accuracies, "experiment", "data", "model").items():
         for scorer in dict.fromkeys(r["note"].rsplit("by ", 1)[-1] for r in group):
             found = {r["note"].split(", ")[0]: r for r in group if r["note"].endswith(f"by {scorer}")}
             rows.append([experiment, data, model, scorer, *(_beside_paper(found.get(task), 3) for task in tasks)])

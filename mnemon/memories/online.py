@@ -14,6 +14,7 @@ v = (A A' + s2 I)^-1 g.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import torch
@@ -93,25 +94,28 @@ class _Write(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         steps: list[Step] = []
         result = _write(codes, slab, inverse, noise_var, counts, steps)
-        # what was made on the way is no output: it may be kept without `save_for_backward`, and belongs to nobody else
-        ctx.steps, ctx.counts = steps, counts
-        ctx.save_for_backward(codes, slab, noise_var)
+        ctx.save_for_backward(codes, slab, noise_var, counts, *itertools.chain.from_iterable(steps))
         return result
 
     @staticmethod
     def backward(ctx: Any, after: Tensor, addresses: Tensor) -> tuple[Tensor | None, ...]:
-        codes, slab, noise_var = ctx.saved_tensors
+        codes, slab, noise_var, counts, *made = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return *_differentiable(codes, slab, noise_var, ctx.counts, after, addresses), None, None
+            return *_differentiable(codes, slab, noise_var, counts, after, addresses), None, None
+        steps = [Step(*made[at : at + len(Step._fields)]) for at in range(0, len(made), len(Step._fields))]
         learned = ctx.needs_input_grad[2]
-        return *_derivatives(ctx.steps, codes.shape[-1], ctx.counts, learned, after, addresses), None, None
+        return *_derivatives(steps, codes.shape[-1], counts, learned, after, addresses), None, None
 
 
 def _differentiable(
     codes: Tensor, slab: Tensor, noise_var: Tensor, counts: Tensor | None, after: Tensor, addresses: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """The derivatives by autograd, so that they have derivatives themselves."""
-    given = [part if part.requires_grad else part.detach().requires_grad_() for part in (codes, slab, noise_var)]
+    """The derivatives by autograd, so that they have derivatives themselves.
+
+    By views: where the slab came about from the codes or from the noise variance, that way is not this function's.
+    """
+    parts = (codes, slab, noise_var)
+    given = [part.view_as(part) if part.requires_grad else part.detach().requires_grad_() for part in parts]
     A = given[1][..., : codes.shape[-1]]
     eye = torch.eye(A.shape[-2], dtype=A.dtype, device=A.device)
     inverse = torch.linalg.inv(A @ A.mT + given[2] * eye)

@@ -122,7 +122,8 @@ class LinearReadout(CodeModel):
     ) -> tuple[Terms, Any, Tensor | None]:
         """Both from the same encodings."""
         codes = self._written_codes(x, mask)
-        return *self._terms_of(codes, x, mask, write_mask, generator), self._autoencoded(codes, x, mask)
+        extra = self._autoencoded(codes, x, mask) if self.autoencoder_weight else None
+        return *self._terms_of(codes, x, mask, write_mask, generator), extra
 
     def _terms_of(
         self,
@@ -159,10 +160,8 @@ class LinearReadout(CodeModel):
         x = self._present(x, mask)
         return self._autoencoded(self._written_codes(x, mask), x, mask)
 
-    def _autoencoded(self, codes: Tensor, x: Tensor, mask: Tensor | None) -> Tensor | None:
+    def _autoencoded(self, codes: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
         """Shapes: codes (*B, T, C), x (*B, T, *X) -> (*B)"""
-        if self.autoencoder_weight == 0:
-            return None
         values = self.codec.log_prob(codes, x)
         frames = Frames.gather("auxiliary", values[..., None], 1, mask)
         return self.autoencoder_weight * frames.count(frames.mean).sum((-2, -1)) / frames.total

@@ -17,7 +17,7 @@ from mnemon.core.protocol import Terms
 from mnemon.memories.base import LatentMemory
 from mnemon.memories.records import Written
 from mnemon.memories.regulariser import StochasticRegulariser
-from mnemon.models.codec_model import CodeModel, Writing, full_precision, log_normal, no_autocast
+from mnemon.models.codec_model import CodeModel, Writing, log_normal, no_autocast
 from mnemon.nets.codec import Codec
 
 PER_ITEM = ("code_kl", "address_kl")
@@ -88,7 +88,7 @@ class MemoryVAE(CodeModel):
         return self._write(x, Writing(prior, mask, weights, num_steps, generator), num_clusters)
 
     def _write(self, x: Tensor, how: Writing, num_clusters: int | None = None) -> Any:
-        codes = self._codes(self._present(x, how.mask))
+        codes = self._encoded(self._present(x, how.mask))
         if num_clusters is None and how.prior is None:
             num_clusters = self._clusters_for(codes, how.mask)
         options = {**vars(how), "num_steps": self.num_steps if how.num_steps is None else how.num_steps}
@@ -105,7 +105,7 @@ class MemoryVAE(CodeModel):
     def _terms(
         self, x: Tensor, mask: Tensor | None, write_mask: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Terms, Any]:
-        codes = self._codes(x)
+        codes = self._encoded(x)
         with no_autocast(x):
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.write_gradient == "through"):
                 if self.online_chunks is not None:
@@ -187,15 +187,12 @@ class MemoryVAE(CodeModel):
         items = codes.mean.shape[-2] if mask is None else int(mask.sum(-1).min())
         return items if 0 < items < num_clusters else None
 
-    def _codes(self, x: Tensor) -> Codes:
-        return self.codec.encode(x).map(full_precision)
-
     def _sample_codes(self, state: Any, n: int, generator: torch.Generator | None) -> Tensor:
         with no_autocast(self._like):
             return self.memory.sample(state, n, generator=generator)
 
     def _recall_codes(self, state: Any, cue: Tensor, generator: torch.Generator | None) -> Tensor:
-        codes = self._codes(cue)
+        codes = self._encoded(cue)
         with no_autocast(cue):
             if generator is None:
                 return self._trusting(codes, self.memory.recall(state, codes))

@@ -72,6 +72,11 @@ class _Shift(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _Shift.apply(gradient, ctx.width, -ctx.step), None, None
 
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        shifted: Tensor = _Shift.apply(tangent, ctx.width, ctx.step)
+        return shifted
+
 
 class ShiftedBlock(nn.Module):
     """A basic residual block, x + f(shifted x): the image's own features stay whole on the way round the branch.

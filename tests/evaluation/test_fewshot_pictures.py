@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from mnemon import plots
 from mnemon.evaluation.cells import Cell
@@ -24,6 +25,15 @@ def images(*shape):
 def heights(axis):
     """The tops of vertical lines, slot by slot."""
     return [path.vertices[1, 1] for path in axis.collections[-1].get_paths()]
+
+
+def test_marks_of_an_axis_do_not_touch():
+    """On a logarithmic axis an eighth of its length apart, and none at 0."""
+    axis = Figure().subplots()
+    plots.curves(
+        axis, {"a": ([0.0, 1.0, 1.1, 10.0], [1.0] * 4), "b": ([100.0, 9.0, 101.0], [1.0] * 3)}, xlabel="", ylabel=""
+    )
+    assert list(axis.get_xticks()) == [1.0, 9.0, 100.0]
 
 
 def test_addresses_stand_class_by_class(tmp_path):

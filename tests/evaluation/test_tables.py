@@ -128,6 +128,11 @@ def test_accuracies_of_the_validation_split_are_rows_of_their_own():
     assert "| context_kl | 0.750 |" in page
     assert ", valid |" in page
     assert "| context_kl | 0.875 |" in page
+    joint = {"metric": "bound", "bound": "joint"}
+    page = results_page([record(value=v, split=s, **joint) for v, s in ((-80.5, "test"), (-99.5, "valid"))])
+    rows = [line for line in page.splitlines() if "80.5" in line or "99.5" in line]
+    assert ["cifar10, valid" in row for row in rows] == ["99.5" in row for row in rows]
+    assert len(rows) == 2
 
 
 def test_contexts_are_listed_by_family():

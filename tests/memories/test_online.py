@@ -61,8 +61,39 @@ def test_a_memory_that_learns_nothing_of_its_noise_still_has_its_other_derivativ
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
 
 
+def test_derivatives_have_derivatives():
+    *inputs, _ = given()
+    short = [inputs[0][:, :2], *inputs[1:]]
+
+    def written(codes, A, R, U, noise_var):
+        return by_writing(codes, A, R, (U + U.mT) / 2, noise_var, None)
+
+    assert torch.autograd.gradgradcheck(written, [part.clone().requires_grad_() for part in short])
+
+
+def test_derivatives_that_have_derivatives_count_every_way_once():
+    """Where what is written into came about from the same codes and noise."""
+    codes, A, R, U, noise_var, _ = given()
+    inputs = [codes.requires_grad_(), noise_var.requires_grad_()]
+    found = []
+    for form in (by_writing, by_solving):
+        *memory, _ = form(codes, A, R, U, noise_var, None)
+        loss = sum(part.square().sum() for part in form(codes.flip(1), *memory, noise_var, None))
+        found.append(torch.autograd.grad(loss, inputs, create_graph=True))
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, atol=1e-8, rtol=1e-8)
+
+
+def test_counts_that_change_before_the_derivatives_are_noticed():
+    codes, A, R, U, noise_var, counts = given(counts=True)
+    loss = by_writing(codes.requires_grad_(), A, R, U, noise_var, counts)[1].sum()
+    counts.mul_(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_writing_takes_few_operations_for_each_item_and_so_do_its_derivatives():
-    """On a GPU their number is the time: autograd alone would take four times as many."""
+    """On a GPU their number is the time: autograd alone would take more than twice as many."""
     codes, A, R, U, noise_var, _ = given()
     with torch.autograd.profiler.profile() as profile:
         by_writing(codes.requires_grad_(), A, R, U, noise_var, None)[-1].sum().backward()

@@ -150,6 +150,14 @@ def test_any_model_of_codes_can_use_the_nets():
     assert vae.sample(vae.write(x), 2).shape == (2, 2, 1, 12, 10)
 
 
+def test_the_shift_goes_along_with_tangents():
+    """It is linear, so its derivative along a direction is the shift of that direction."""
+    x, direction = torch.rand(2, 2, 3, 8, 4, 4, dtype=torch.float64)
+    value, moved = torch.func.jvp(temporal_shift, (x,), (direction,))
+    torch.testing.assert_close(value, temporal_shift(x))
+    torch.testing.assert_close(moved, temporal_shift(direction))
+
+
 def test_an_unknown_stem():
     with pytest.raises(ValueError, match="expected small or large, got 'middle'"):
         TSMResNet(SHAPE, stem="middle")
