@@ -28,7 +28,8 @@ def train_command(config: Config) -> str:
     if config.name not in names():
         return f"mnemon train {config.name}.toml"
     preset, changed = _flatten(load(config.name).as_dict()), _flatten(config.as_dict())
-    changed["model.image_shape"] = preset["model.image_shape"]  # taken from the data
+    for name in ("model.image_shape", "description", "paper"):  # taken from the data; words
+        changed[name] = preset[name]
     settings = [f" --set {key}={_written(value)}" for key, value in changed.items() if preset.get(key) != value]
     return f"mnemon train {config.name}" + "".join(settings)
 

@@ -117,3 +117,11 @@ def test_models_refuse_what_they_have_no_use_for():
     ):
         with pytest.raises(ValueError, match=message):
             build_model(dataclasses.replace(settings, **{"image_shape": (1, 22, 22), **change}))
+
+
+def test_the_command_of_a_run_names_what_was_set_and_no_words():
+    """A description that was written anew since is no setting."""
+    config = presets.load("digits-gaussian").with_settings(["training.seed=3", "stages.0.epochs=2"])
+    told = dataclasses.replace(config, description="as it was called before", paper="another")
+    expected = "mnemon train digits-gaussian --set training.seed=3 --set stages.0.epochs=2"
+    assert presets.train_command(told) == expected
