@@ -114,8 +114,9 @@ def run_grid(
         waiting = _waiting(list(cells), protocol, place, retry)
         if place.workers == 1:
             return _one_by_one([found.cell for found in waiting], protocol, place, until, say)
-        # what is begun first, so that little is begun at a time; then the longest, so that none is left over at the end
-        waiting.sort(key=lambda found: (found.state != "begun", -found.left))
+        # what is begun first, so that little is begun at a time; then seed by seed, so that a grid that is stopped has
+        # every model once before it has some of them again; then the longest, so that none is left over at the end
+        waiting.sort(key=lambda found: (found.state != "begun", found.cell.seed, -found.left))
         return _side_by_side([found.cell for found in waiting], protocol, place, until, say)
 
 
