@@ -7,6 +7,7 @@ launch.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -65,19 +66,28 @@ def _capture(write: Callable[..., Any], tensors: list[Tensor], spec: Any) -> tup
     samples = tuple(
         t.detach().clone(memory_format=torch.contiguous_format).requires_grad_(t.requires_grad) for t in tensors
     )
-    with capturable_algebra():
+    with capturable():
         replay = torch.cuda.make_graphed_callables(flat, samples, allow_unused_input=True)
     return replay, result_spec, absent
 
 
 @contextmanager
-def capturable_algebra() -> Iterator[None]:
-    """Without MAGMA, which torch may choose for batches: it waits for the device, not allowed while capturing."""
+def capturable() -> Iterator[None]:
+    """Nothing in here does what is not allowed while a graph is captured.
+
+    Without MAGMA, which torch may choose for batches: it waits for the device. Without the garbage collector, which
+    may come upon an earlier graph and destroy it.
+    """
     before = torch.backends.cuda.preferred_linalg_library()
     torch.backends.cuda.preferred_linalg_library("cusolver")
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
     try:
         yield
     finally:
+        if collecting:
+            gc.enable()
         torch.backends.cuda.preferred_linalg_library(before)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mnemon.memories.graphs import capturable_algebra
+from mnemon.memories.graphs import capturable
 
 WARM_UPS = 3
 """Steps before a capture, in which libraries choose their algorithms and take their memory."""
@@ -74,7 +74,7 @@ class StepGraphs:
         buffers = [buffer.clone() for buffer in self._module.buffers()]
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(generator)
-        with capturable_algebra():
+        with capturable():
             side = torch.cuda.Stream(device)
             side.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(side):
