@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ def run_sweeps(
     sweep: Sweep, memory: Any, frames: Frames, prior: Any, start: Any, graphs: WriteGraphs | None, key: tuple[Any, ...]
 ) -> tuple[Any, Any, Tensor | None]:
     """`sweep(frames, prior, start)`; `key` is what it depends on beside these and the memory's settings."""
-    settings = list(vars(memory).values())
+    settings = [getattr(memory, field.name) for field in dataclasses.fields(memory)]
     if graphs is not None and graphs.fits((frames, prior, start), settings):
         return graphs.run((type(memory), *map(_hyperparameter, settings), *key), sweep, frames, prior, start)
     parts = num_parts(frames, prior, start, settings)
