@@ -8,7 +8,7 @@ value is null and whose note says why ("joint: does not apply: ..."), one that b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -230,7 +230,7 @@ QUICK = (
 """What is said wherever such numbers are shown."""
 
 
-def why_not(question: Question, missing: Iterable[Need], *, model: str, data: str) -> str | None:
+def why_not(question: Question, has: Callable[[Need], bool], *, model: str, data: str) -> str | None:
     """Why a model cannot be asked on these data; None where it can."""
-    lacking = [need for need in question.needs if need in set(missing)]
-    return WHY_NOT[lacking[0]].format(model=model, data=data) if lacking else None
+    lacking = next((need for need in question.needs if not has(need)), None)
+    return None if lacking is None else WHY_NOT[lacking].format(model=model, data=data)

@@ -82,7 +82,7 @@ class TrainingData:
 
     def grown(self, seed: int) -> EpisodeBatches:
         """Training episodes as they are in the end, whatever the epoch: what batch statistics are averaged over."""
-        return sampler(_grown(self.config)).epoch(self.train, seed=seed, epoch=0)
+        return sampler(grown(self.config)).epoch(self.train, seed=seed, epoch=0)
 
     def validation(self, limit: int | None = None) -> EpisodeBatches:
         """The same episodes every time; in smaller batches where the held-out images do not fill one."""
@@ -92,7 +92,7 @@ class TrainingData:
                 f"data.validation: {len(self.held_out)} images are held out, too few for an episode of "
                 f"{self.config.episode_length}; hold out more, or take shorter episodes"
             )
-        config = replace(_grown(self.config), batch_size=min(self.config.batch_size, fitting))
+        config = replace(grown(self.config), batch_size=min(self.config.batch_size, fitting))
         return sampler(config).epoch(self.held_out, seed=VALIDATION_SEED, epoch=0).first(limit)
 
     def check(self) -> None:
@@ -107,7 +107,8 @@ class TrainingData:
         return _place(self.held_out.images, device, False)
 
 
-def _grown(config: DataConfig) -> DataConfig:
+def grown(config: DataConfig) -> DataConfig:
+    """Episodes as they are in the end."""
     return replace(config, episodes="iid") if config.episodes == "growing" else config
 
 

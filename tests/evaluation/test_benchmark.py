@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import shutil
 import statistics
+import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,7 @@ from mnemon.data import catalog
 from mnemon.data.corruptions import corrupt
 from mnemon.data.preprocess import Preprocessing
 from mnemon.evaluation.benchmark import store, workers
-from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, run_cell, step_times
+from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, run_cell
 from mnemon.evaluation.benchmark.grid import checked_status, plan, results_path, run_grid, status
 from mnemon.evaluation.benchmark.material import Place, training_data
 from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
@@ -109,8 +110,9 @@ def test_every_question_reads_as_a_sentence_and_its_headline_is_one_of_its_setti
 
 def test_what_is_missing_is_told_with_names():
     question = BY_NAME["same_class"]
-    assert why_not(question, {"gpu"}, model="vae", data="glyphs") is None
-    assert why_not(question, {"labels"}, model="vae", data="fixed_mnist") == "fixed_mnist has no labels"
+    assert why_not(question, lambda need: need != "gpu", model="vae", data="glyphs") is None
+    told = why_not(question, lambda need: need != "labels", model="vae", data="fixed_mnist")
+    assert told == "fixed_mnist has no labels"
 
 
 # -- the plan --------------------------------------------------------------------------------------
@@ -431,13 +433,18 @@ def test_the_share_of_places():
     assert share_of(torch.tensor([[0, 0, 1], [2, 2, 2]]), 4).tolist() == [0.5, 0.25]
 
 
-def test_step_times_leave_out_the_first_epoch():
-    lines = [{"kind": "train", "frames_per_second": rate} for rate in (10, 100, 200, 400)]
-    lines.insert(2, {"kind": "validation"})
-    found = step_times(lines, 100)
-    assert (found["step_ms"], found["epochs"]) == (500.0, 3)
-    half = stats.t.ppf(0.975, 2) * stats.sem([1000.0, 500.0, 250.0])
-    assert found["interval"] == pytest.approx(half)
+def test_an_update_is_timed_without_trained_weights(tmp_path, monkeypatch):
+    """Of a cell whose weights are deleted; of the training that it takes nothing is left."""
+    cell = Cell("glyphs", "kanerva-pp", 0)
+    there = Place(tmp_path / "runs", tmp_path / "out", None, "cpu")
+    every = {step: [] for step in STEPS if step != "training"}
+    Answers(cell.folder(there.runs) / store.ANSWERS, None, {"updates": 20}, every).save()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (record,) = run_cell(cell, tiny(), there).parts["training"]
+    assert record["value"] > 0
+    assert record["interval"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert not (cell.folder(there.runs) / "run").exists()
 
 
 def test_updates_are_those_of_the_protocol(place):

@@ -29,7 +29,7 @@ def tests():
 def subject_of(kind, tests, **sizes):
     common = {"experiment": "e", "model": kind, "data": "glyphs"}
     asked = dataclasses.replace(Protocol.load(quick=True).sizes, **sizes)
-    return Subject(kind, untrained_model(kind, SHAPE, 3072), tests, asked, 8, common, {})
+    return Subject(kind, lambda: untrained_model(kind, SHAPE, 3072), tests, asked, 8, common, None)
 
 
 def by_question(records):

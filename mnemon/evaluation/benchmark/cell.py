@@ -6,10 +6,10 @@ import contextlib
 import functools
 import gc
 import shutil
-import statistics
+import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +22,23 @@ from mnemon.evaluation.benchmark.pictures import draw_cell
 from mnemon.evaluation.benchmark.protocol import BITS_ONLY, UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.store import PICTURE, Answers, Cell
 from mnemon.evaluation.benchmark.subject import Subject, untrained_model
-from mnemon.evaluation.likelihood import student
+from mnemon.evaluation.likelihood import Estimate
 from mnemon.evaluation.questions import EXPERIMENT
 from mnemon.pretrained import load_run
 from mnemon.training import checkpoint
 from mnemon.training.config import Config
-from mnemon.training.data import TrainingData
+from mnemon.training.data import TrainingData, grown
 from mnemon.training.loop import train
 from mnemon.training.progress import OutOfTime, check_time
 
 STEPS = (*(part.name for part in PARTS), PICTURE)
-UNDISTURBED = ("costs",)
+TRAINING = "training"
+UNDISTURBED = ("costs", TRAINING)
 """Steps that are taken while nothing else runs."""
 ONCE = (*UNDISTURBED, PICTURE)
 """Steps that are taken with the first seed only: they hardly depend on the weights."""
+TIMED_EPOCHS = 4
+"""Of the short training by which an update is timed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +108,8 @@ def run_cell(
         if cell.kind in BITS_ONLY and work.config.model.likelihood != "bernoulli":
             work.give_up("does not apply", f"a Hopfield network holds bits, and {cell.data} has grey levels")
         else:
-            _train(work, until)
+            if set(waiting) != {TRAINING}:
+                _train(work, until)
             _ask(work, waiting, until)
     except OutOfTime:
         raise
@@ -124,34 +128,40 @@ def _train(work: Work, until: float | None) -> None:
     answers, place = work.answers, work.place
     if work.cell.kind in UNTRAINED or (answers.training is not None and (work.run / checkpoint.WEIGHTS).is_file()):
         return
-    accelerator = place.device.partition(":")[0]
     with _timed(answers, "updates"):
         summary = train(
-            work.config, work.run, data=work.data, resume=True, accelerator=accelerator, quiet=True, until=until
+            work.config, work.run, data=work.data, resume=True, accelerator=place.accelerator, quiet=True, until=until
         )
     answers.training = {"updates": summary.steps, "workers": place.workers, "improved": summary.improved}
-    answers.training |= step_times(checkpoint.read_metrics(work.run), work.data.frames_per_batch)
     answers.save()
     (work.run / checkpoint.STATE).unlink(missing_ok=True)
     free_memory(place.device)  # what the captured step held
 
 
-def step_times(metrics: Sequence[Mapping[str, Any]], frames: int) -> dict[str, Any]:
-    """Milliseconds of an update from a training's own record: the middle of its epochs, and their Student's interval.
+def time_updates(work: Work) -> Estimate:
+    """Milliseconds of an update, over the epochs of a short training by the same settings.
 
-    The first epoch, in which a GPU captures the step, is left out where there are others.
+    Episodes that grow have their full length at once. The first epoch, in which a GPU captures the step, is left out.
     """
-    times = [1000 * frames / line["frames_per_second"] for line in metrics if line["kind"] == "train"]
-    times = times[1:] or times
-    spread = student(len(times)) * statistics.stdev(times) / len(times) ** 0.5 if len(times) > 1 else float("nan")
-    return {"step_ms": statistics.median(times), "interval": spread, "epochs": len(times)}
+    config, repeats = work.config, work.protocol.sizes.repeats
+    brief = replace(grown(config.data), batches_per_epoch=2 * repeats)
+    config = replace(
+        config, data=brief, training=replace(config.training, validation_batches=1),
+        stages=(replace(config.stages[-1], epochs=1 + TIMED_EPOCHS),),
+    )  # fmt: skip
+    data = replace(work.data, config=brief)
+    with tempfile.TemporaryDirectory() as folder:
+        train(config, Path(folder) / "run", data=data, accelerator=work.place.accelerator, quiet=True)
+        metrics = checkpoint.read_metrics(Path(folder) / "run")
+    times = [1000 * data.frames_per_batch / line["frames_per_second"] for line in metrics if line["kind"] == "train"]
+    return Estimate.of(torch.tensor(times[1:], dtype=torch.float64))
 
 
 def _ask(work: Work, waiting: Collection[str], until: float | None) -> None:
     """What waits, part by part; a part that breaks is told, and the next one asked."""
     answers, cell, common = work.answers, work.cell, work.common
     subject = _subject(work, common)
-    judge = judge_of(cell.data, work.protocol, work.place)
+    judge = judge_of(cell.data, work.protocol, work.place) if "samples" in waiting else None
     first = is_first_seed(cell, work.protocol)
     for part in PARTS:
         if part.name not in waiting:
@@ -176,12 +186,18 @@ def _ask(work: Work, waiting: Collection[str], until: float | None) -> None:
 def _subject(work: Work, common: dict[str, Any]) -> Subject:
     cell, place, sizes = work.cell, work.place, work.protocol.sizes
     tests = test_images(cell.data, work.protocol, place)
-    if cell.kind in UNTRAINED:
-        model: Any = untrained_model(cell.kind, tests.every.data.image_shape, sizes.memory_floats).to(place.device)
-    else:
-        model = load_run(work.run, device=place.device)[0]
     length = work.config.data.episode_length
-    return Subject(cell.kind, model, tests, sizes, length, common, work.answers.training or {})
+    if cell.kind in UNTRAINED:
+
+        def made() -> Any:
+            return untrained_model(cell.kind, tests.every.data.image_shape, sizes.memory_floats).to(place.device)
+
+        return Subject(cell.kind, made, tests, sizes, length, common, None)
+
+    def trained() -> Any:
+        return load_run(work.run, device=place.device)[0]
+
+    return Subject(cell.kind, trained, tests, sizes, length, common, functools.partial(time_updates, work))
 
 
 def is_first_seed(cell: Cell, protocol: Protocol) -> bool:

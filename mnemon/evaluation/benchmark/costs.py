@@ -55,10 +55,9 @@ def costs(subject: Subject, asked: set[str]) -> Records:
 
 
 def training_step(subject: Subject, asked: set[str]) -> Records:
-    """The middle of the epochs' own measurements; how many cells ran beside one another is told."""
-    told = subject.training
-    estimate = Estimate(told["step_ms"], told["interval"], told["epochs"])
-    yield subject.record("train_step", estimate, {"workers": told["workers"]})
+    """Of a training that starts anew, so that no trained weights are needed."""
+    assert subject.time_updates is not None
+    yield subject.record("train_step", subject.time_updates(), memory_floats=None)
 
 
 def _times(subject: Subject, call: Callable[[], Any]) -> torch.Tensor:

@@ -174,8 +174,8 @@ def _one_by_one(cells: Sequence[Cell], protocol: Protocol, place: Place, until: 
 
 def _side_by_side(cells: Sequence[Cell], protocol: Protocol, place: Place, until: float | None, say: Say) -> bool:
     """Several processes on one device; what is timed comes after them, in one process, when the device is quiet."""
-    for data in dict.fromkeys(cell.data for cell in cells):  # once, not in every process
-        judge_of(data, protocol, place)
+    for data in dict.fromkeys(cell.data for cell in cells if not _wants_quiet(cell, place)):
+        judge_of(data, protocol, place)  # once, not in every process
     free_memory(place.device)
     stop = None if until is None else until - QUIET * max(0.0, until - time.monotonic())
     in_time = True
@@ -198,7 +198,8 @@ def _side_by_side(cells: Sequence[Cell], protocol: Protocol, place: Place, until
 
 def _wants_quiet(cell: Cell, place: Place) -> bool:
     """Whether all is asked but what is asked while nothing else runs."""
-    return {step for step in STEPS if step not in Answers.open(cell.folder(place.runs)).parts} == {*UNDISTURBED}
+    missing = {step for step in STEPS if step not in Answers.open(cell.folder(place.runs)).parts}
+    return bool(missing) and missing <= {*UNDISTURBED}
 
 
 def results_path(data: str, protocol: Protocol, place: Place) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -102,7 +102,7 @@ def capacity(subject: Subject, asked: set[str]) -> Records:
 def resized(subject: Subject, asked: set[str]) -> Records:
     """Recall and bound against the size of the memory: clusters, slots, or stored items."""
     for size, model, written in _other_sizes(subject):
-        other = replace(subject, model=model)
+        other = subject.with_model(model)
         floats = other.floats(mask=None if written is None else written[None])
         at = Setting(subject.tests.some, subject.length, {"size": size}, {"memory_floats": floats})
         if "resized_recall" in asked:

@@ -36,6 +36,11 @@ class Place:
     prune: bool = False
     """Delete the weights of a cell that is done."""
 
+    @property
+    def accelerator(self) -> str:
+        """As trainings call the device."""
+        return self.device.partition(":")[0]
+
 
 def training_data(cell: Cell, protocol: Protocol, place: Place) -> tuple[TrainingData, Config]:
     """The images of a cell's training, and its configuration."""

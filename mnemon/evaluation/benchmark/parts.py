@@ -49,7 +49,7 @@ assert sorted(name for part in PARTS for name in part.questions) == sorted(quest
 def ask(part: Part, subject: Subject, judge: Judge | None) -> list[dict[str, Any]]:
     """The records of a part: numbers, or why there are none."""
     reasons = {
-        name: why_not(BY_NAME[name], subject.missing, model=subject.kind, data=subject.data) for name in part.questions
+        name: why_not(BY_NAME[name], subject.has, model=subject.kind, data=subject.data) for name in part.questions
     }
     records = [
         empty_record(name, "does not apply", reason, subject.common, subject.length)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -56,13 +56,21 @@ class Subject:
     """A model that is written and asked; `common` stands in all its records."""
 
     kind: str
-    model: MemoryModel
+    load: Callable[[], MemoryModel]
     tests: Tests
     sizes: Sizes
     length: int
     common: Mapping[str, Any]
-    training: Mapping[str, Any]
-    """What its training came to: updates, step_ms and its interval; empty without one."""
+    time_updates: Callable[[], Estimate] | None
+    """Milliseconds of an update of its training; None where it is not trained."""
+
+    @cached_property
+    def model(self) -> MemoryModel:
+        """Loaded when it is first needed: what a training costs is asked without trained weights."""
+        return self.load()
+
+    def with_model(self, model: MemoryModel) -> Subject:
+        return replace(self, load=lambda: model)
 
     @property
     def data(self) -> str:
@@ -72,25 +80,17 @@ class Subject:
     def device(self) -> torch.device:
         return self.tests.every.device
 
-    @cached_property
-    def missing(self) -> frozenset[Need]:
-        """What questions may need and this subject has not."""
-        model, lacking = self.model, set[Need]()
-        if not isinstance(model, CodecModel):
-            lacking |= {"likelihood", "posterior"}
-        elif not has_posterior(self):
-            lacking.add("posterior")
-        if self.tests.every.data.labels is None:
-            lacking.add("labels")
-        if not is_resizable(model):
-            lacking.add("resizing")
-        if not self.training:
-            lacking.add("training")
-        if isinstance(model, CopyModel):
-            lacking.add("sampling")
-        if self.device.type != "cuda":
-            lacking.add("gpu")
-        return frozenset(lacking)
+    def has(self, need: Need) -> bool:
+        """Whether the subject has what a question needs."""
+        return {
+            "likelihood": lambda: isinstance(self.model, CodecModel),
+            "posterior": lambda: isinstance(self.model, CodecModel) and has_posterior(self),
+            "labels": lambda: self.tests.every.data.labels is not None,
+            "resizing": lambda: is_resizable(self.model),
+            "training": lambda: self.time_updates is not None,
+            "sampling": lambda: not isinstance(self.model, CopyModel),
+            "gpu": lambda: self.device.type == "cuda",
+        }[need]()
 
     def too_short(self, question: str, length: int, memories: int = 1) -> dict[str, Any] | None:
         """A record that says so where a memory of so many frames, one of some, is too short for the model."""
