@@ -40,6 +40,7 @@ STYLE = """
 .advice .asked { font-size: 0.88rem; color: var(--soft); }
 .advice ul { margin: 0; padding-left: 1.1rem; font-size: 0.88rem; color: var(--soft); }
 .advice li { overflow-wrap: anywhere; }
+.advice details { padding: 0.4rem 0 0; }
 .panels { display: grid; grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); gap: 0.4rem 0.8rem;
   margin: 0.3rem 0 1.2rem; }
 .panel { width: 100%; height: auto; display: block; }
@@ -57,6 +58,9 @@ STYLE = """
 .theirs { font-style: italic; }
 .board .word { text-align: left; }
 .board td.long { white-space: normal; min-width: 14rem; }
+.fit table { table-layout: fixed; width: 100%; }
+.fit.board th, .fit.board td, .fit.board td.long { white-space: normal; min-width: 0; overflow-wrap: anywhere; }
+.fit.board thead th:first-child { width: 42%; }
 details { border-top: 1px solid var(--line); padding: 0.6rem 0; }
 summary { cursor: pointer; font-weight: 600; }
 summary small { font-weight: 400; color: var(--soft); }
@@ -92,14 +96,18 @@ def board(columns: Sequence[Column]) -> Html:
     return Html(table + (f'<ol class="notes">{notes}</ol>\n' if notes else ""))
 
 
-def scrolling(head: str, rows: str) -> Html:
-    """A table, wide or narrow, that scrolls in a box of its own; from the cells of its head and its rows."""
+def scrolling(head: str, rows: str, fit: bool = False) -> Html:
+    """A table, wide or narrow, that scrolls in a box of its own, or fits into it; from the cells of its head and its
+    rows."""
     body = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>"
-    return Html(f'<div class="table board" tabindex="0">{body}</div>\n')
+    return Html(f'<div class="table board{" fit" * fit}" tabindex="0">{body}</div>\n')
 
 
-def plain_board(heads: Sequence[str], rows: Sequence[Sequence[str]], *, theirs: int | None = None) -> Html:
-    """A table of texts as they are, columns of words to the left; the column `theirs` holds what others report."""
+def plain_board(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, theirs: int | None = None, fit: bool = False
+) -> Html:
+    """A table of texts as they are, columns of words to the left; the column `theirs` holds what others report. fit:
+    no wider than the page, its texts broken where they must be."""
     kinds = [_kind([row[place] for row in rows], place == theirs) for place in range(len(heads))]
     head = "".join(
         f'<th scope="col" class="{kind}">{inline(text)}</th>' for text, kind in zip(heads, kinds, strict=True)
@@ -110,7 +118,7 @@ def plain_board(heads: Sequence[str], rows: Sequence[Sequence[str]], *, theirs: 
         + "</tr>\n"
         for row in rows
     )
-    return scrolling(head, marked)
+    return scrolling(head, marked, fit)
 
 
 def _kind(cells: Sequence[str], theirs: bool) -> str:
@@ -150,7 +158,7 @@ def _head(column: Column, alone: bool) -> str:
 
 def _size(columns: Sequence[Column], model: str) -> str:
     told = memory_text(columns, model)
-    return f"<small>{told} floats</small>" if told else ""
+    return f"<small>{told} float{'s' * (told != '1')}</small>" if told else ""
 
 
 def note(text: str) -> Html:

@@ -9,11 +9,12 @@ from typing import Any
 
 from mnemon import boards, report
 from mnemon.evaluation.curves import figures
-from mnemon.evaluation.jobs import Advice, advise, holds_nothing
+from mnemon.evaluation.jobs import SUMMARY, Advice, advise, holds_nothing, summary
 from mnemon.evaluation.leaderboard import Column, columns, data_sets, number_text
 from mnemon.evaluation.page_section import Section
-from mnemon.evaluation.questions import BY_NAME, GROUPS, QUICK, benchmark_records, is_quick
+from mnemon.evaluation.questions import BY_NAME, GROUPS, QUICK, benchmark_records, is_quick, read_note
 from mnemon.evaluation.tables import experiment_sections, of_experiments
+from mnemon.evaluation.which_memory import SHORT_NOTE
 from mnemon.report import Html
 
 PICTURES = "memory"
@@ -100,11 +101,16 @@ def _jobs(advice: Sequence[Advice]) -> list[Html]:
     )
     cards = "".join(
         f"<article><h3>{report.inline(one.job.wish)}</h3>\n{report.paragraph(one.verdict)}"
-        f'<p class="asked">{report.inline(BY_NAME[one.job.question].asks)}</p>\n'
-        f"<ul>{''.join(f'<li>{report.inline(detail)}</li>' for detail in one.details)}</ul></article>\n"
+        f'<p class="asked">{report.inline(BY_NAME[one.job.question].asks)}</p>\n{_numbers(one)}</article>\n'
         for one in advice
     )
-    return [report.paragraph(rule), Html(f'<div class="advice">\n{cards}</div>\n')]
+    short = [boards.plain_board(SUMMARY, summary(advice), fit=True), report.paragraph(SHORT_NOTE)]
+    return [report.paragraph(rule), *short, Html(f'<div class="advice">\n{cards}</div>\n')]
+
+
+def _numbers(advice: Advice) -> Html:
+    lines = Html(f"<ul>{''.join(f'<li>{report.inline(detail)}</li>' for detail in advice.details)}</ul>")
+    return boards.folded("The numbers", "on each data set", lines)
 
 
 def _data(records: Sequence[dict[str, Any]], data: str, table: Sequence[Column], folder: Path) -> list[Html]:
@@ -135,7 +141,8 @@ def _anchor(data: str) -> str:
 def protocol_text(records: Sequence[dict[str, Any]], data: str) -> str:
     """Under which conditions the numbers of a data set were found."""
     mine = [record for record in benchmark_records(records) if record["data"] == data and record["value"] is not None]
-    seeds = max((record["num_seeds"] or 1 for record in mine), default=1)
+    trained = [record["num_seeds"] or 1 for record in mine if record["updates"] and not _is_asked_once(record)]
+    fewest, seeds = (min(trained), max(trained)) if trained else (1, 1)
     told = [f"{len({record['model'] for record in mine})} models"]
     for key, name in (("updates", "updates"), ("binarisation", "pixels")):
         values = list(dict.fromkeys(record[key] for record in mine if record[key] is not None))
@@ -143,9 +150,19 @@ def protocol_text(records: Sequence[dict[str, Any]], data: str) -> str:
             told.append(f"{values[0]:,} {name}" if key == "updates" else f"{name}: {values[0]}")
         elif values and key == "updates":
             told.append(f"{min(values):,} to {max(values):,} {name}")
-    within = "over three or more seeds" if seeds > 2 else "over seeds" if seeds > 1 else "over test episodes alone"
-    more = "" if seeds > 1 else ": another training of the same model may fall outside it"
-    return f"{'; '.join(told)}; {seeds} seed{'s' * (seeds > 1)}. The interval is {within}{more}."
+    within = (
+        "over seeds, so that it says how another training would come out"
+        if seeds > 1
+        else ("over test episodes alone: another training of the same model may fall outside it")
+    )
+    number = f"{fewest} or {seeds}" if fewest < seeds else f"{seeds}"
+    few = " Intervals over two seeds are very wide." if fewest == 2 else ""
+    return f"{'; '.join(told)}; {number} seed{'s' * (seeds > 1)}. The interval is {within}.{few}"
+
+
+def _is_asked_once(record: Mapping[str, Any]) -> bool:
+    """Whether it is measured with the first seed only, as times are."""
+    return BY_NAME[read_note(record["note"]).question].group == "cost"
 
 
 def _papers(records: Sequence[dict[str, Any]]) -> list[Html]:

@@ -62,12 +62,12 @@ def panels(lines: Lines, *, name: str, logarithmic: bool = False) -> str:
 def robust_range(lines: Lines) -> tuple[float, float]:
     """The range that is drawn: all values, unless a few models lie so far off that the others would be one line.
 
-    What lies beyond five times the spread of the middle seven tenths is cut off at the edge, and its panel says so.
+    What lies farther from the middle seven tenths than these are wide is cut off at the edge, and its panel says so.
     """
     values = sorted(point.y for points in lines.values() for point in points)
-    low, middle, high = (values[round(share * (len(values) - 1))] for share in (0.15, 0.5, 0.85))
-    reach = 5 * (high - low)
-    return (middle - reach, middle + reach) if reach > 0 else (values[0], values[-1])
+    low, high = (values[round(share * (len(values) - 1))] for share in (0.15, 0.85))
+    reach = high - low
+    return (low - reach, high + reach) if reach > 0 else (values[0], values[-1])
 
 
 def _ends(point: Point) -> tuple[float, float]:
@@ -114,7 +114,8 @@ def _frame(across: Axis, up: Axis, xs: Sequence[float]) -> str:
     for x in xs:
         if across(x) - last >= 28 or (x == xs[-1] and across(x) - last >= 22):
             last = across(x)
-            labels.append(f'<text class="tick" x="{last:g}" y="{HEIGHT - 9}" text-anchor="middle">{_short(x)}</text>')
+            at, anchor = (WIDTH, "end") if x == xs[-1] else (last, "middle")  # the last one would be cut off
+            labels.append(f'<text class="tick" x="{at:g}" y="{HEIGHT - 9}" text-anchor="{anchor}">{_short(x)}</text>')
     return lines + "".join(labels)
 
 

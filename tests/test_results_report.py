@@ -159,7 +159,21 @@ def test_one_model_far_off_does_not_flatten_the_others():
     lines = {str(i): [Point(1, 1.0 + i), Point(2, 2.0 + i)] for i in range(8)} | {"off": [Point(1, 1e9), Point(2, 5.0)]}
     low, high = robust_range(lines)
     assert low <= 1
-    assert 9 < high < 1000
+    assert 9 < high < 30
     drawn = panels(lines, name="c")
     assert "1e+09" in drawn  # it is told, if not drawn
     assert drawn.count("beyond the axis") == 1
+
+
+def test_how_many_seeds_there_are_is_told():
+    def told(*seeds):
+        records = [made_up("joint", f"m{n}", "digits", -90.0, num_seeds=n) for n in seeds]
+        times = made_up("write_latency", "m3", "digits", 1.0)  # with the first seed only
+        untrained = made_up("recall", "slots", "digits", 0.1, updates=None)
+        return results_report.protocol_text([*records, times, untrained], "digits")
+
+    assert "1 seed. The interval is over test episodes alone" in told(1)
+    assert "3 seeds. The interval is over seeds" in told(3)
+    assert "very wide" not in told(3)
+    assert "2 or 3 seeds. The interval is over seeds" in told(2, 3)
+    assert "very wide" in told(2, 3)

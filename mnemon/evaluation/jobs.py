@@ -56,11 +56,23 @@ JOBS = (
 
 @dataclass(frozen=True)
 class Advice:
-    """What the numbers say about a job: one sentence over all data sets, and one for each."""
+    """What the numbers say about a job: whom they name of all memories and of those of fixed size, one sentence over
+    all data sets, and one for each."""
 
     job: Job
+    named: str
+    named_of_fixed_size: str
     verdict: str
     details: tuple[str, ...]
+
+
+SUMMARY = ("job", "of all memories", "of those of fixed size")
+"""The heads of a table of advice."""
+
+
+def summary(advice: Sequence[Advice]) -> list[list[str]]:
+    """A row for each job."""
+    return [[one.job.wish, one.named, one.named_of_fixed_size] for one in advice]
 
 
 def advise(tables: Sequence[Sequence[Column]], holds_nothing: Callable[[str], bool]) -> list[Advice]:
@@ -86,7 +98,16 @@ def _advice(job: Job, columns: Sequence[Column], holds_nothing: Callable[[str], 
     if fixed and all(model in columns[0].growing for model in _named(columns)):
         verdict += f" But such a memory grows with the episode. Of fixed size: {_verdict(fixed, holds_nothing)}"
         details += [f"of fixed size, {_detail(column)}" for column in fixed]
-    return Advice(job, verdict, tuple(details))
+    return Advice(job, _pick(columns), _pick(fixed), verdict, tuple(details))
+
+
+def _pick(columns: Sequence[Column]) -> str:
+    """The models that are named for a job, and on how many data sets they are among the best."""
+    if not columns:
+        return ""
+    named, total = _named(columns), len(columns)
+    most = sum(named[0] in [score.model for score in column.best] for column in columns)
+    return "depends on the data" if total > 1 and most == 1 else f"{_names(named, 3)} ({most} of {total})"
 
 
 def _of_fixed_size(column: Column) -> Column:
@@ -147,8 +168,8 @@ def _often(times: int, total: int) -> str:
     return f"among the best on {'all' if times == total else f'{times} of'} {total} data sets"
 
 
-def _names(models: Sequence[str]) -> str:
-    quoted = [f"`{model}`" for model in models[:4]]
-    if len(models) > 4:
-        return f"{', '.join(quoted)} and {len(models) - 4} more"
+def _names(models: Sequence[str], most: int = 4) -> str:
+    quoted = [f"`{model}`" for model in models[:most]]
+    if len(models) > most:
+        return f"{', '.join(quoted)} and {len(models) - most} more"
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mnemon.evaluation.jobs import advise
+from mnemon.evaluation.jobs import SUMMARY, advise, summary
 from mnemon.evaluation.leaderboard import (
     Column,
     columns,
@@ -28,6 +28,10 @@ RULE = """The sentences are read off the tables below by one rule. A model leads
 overlap with the next one's; those that overlap with the best cannot be told apart. A model is named for a job if no
 other is among the best on more data sets.
 """
+SHORT_NOTE = (
+    "In brackets: on how many of the data sets with an answer a model is among the best. A memory that is not of fixed "
+    "size keeps every frame."
+)
 NOT_RUN = """The benchmark has not been run yet, so this page has no advice to give. `mnemon bench memory` runs it, and
 `mnemon results` then makes this page again. What is measured so far is in [results.md](results.md).
 """
@@ -53,7 +57,9 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
     tables = {data: columns(records, data) for data in sets}
     quick = any(map(is_quick, benchmark_records(records)))
     parts = [HEAD, *([f"**{QUICK}**\n"] if quick else []), RULE]
-    for advice in advise(list(tables.values()), holds_nothing):
+    found = advise(list(tables.values()), holds_nothing)
+    parts.append(Section("In short", SHORT_NOTE, SUMMARY, summary(found)).markdown(2))
+    for advice in found:
         parts += [
             f"## {advice.job.wish}\n",
             f"{advice.verdict}\n",

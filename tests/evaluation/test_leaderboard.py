@@ -5,7 +5,7 @@ import math
 import pytest
 
 from mnemon.evaluation.curves import figures
-from mnemon.evaluation.jobs import JOBS, advise
+from mnemon.evaluation.jobs import JOBS, advise, summary
 from mnemon.evaluation.leaderboard import (
     columns,
     data_sets,
@@ -190,6 +190,11 @@ def test_a_clear_lead_a_tie_and_no_pattern():
     assert "cannot be told from `m1` -90.2 ± 0.5; then `m2`" in tie.details[0]
     mixed = advice(*joint(-90.0, -95.0), *joint(-85.0, -80.0, data="colours"))["joint"]
     assert mixed.verdict.startswith("It depends on the data")
+    assert summary([lead, tie, mixed]) == [
+        [lead.job.wish, *2 * ["`m0` (2 of 2)"]],
+        [tie.job.wish, *2 * ["`m0` and `m1` (1 of 1)"]],
+        [mixed.job.wish, *2 * ["depends on the data"]],
+    ]
 
 
 def test_who_is_most_often_among_the_best_is_named():
@@ -232,6 +237,7 @@ def test_a_memory_that_grows_is_no_rival_of_one_that_does_not():
     assert both.verdict.startswith("`keeps all` is ahead of all others on the one data set measured. But such a memory")
     assert both.verdict.endswith("Of fixed size: `fixed` is ahead of all others on the one data set measured.")
     assert both.details[1].startswith("of fixed size, digits (flip 0.1, 3 reads): `fixed`")
+    assert summary([both]) == [[both.job.wish, "`keeps all` (1 of 1)", "`fixed` (1 of 1)"]]
 
 
 def test_the_question_of_every_job_is_asked():
@@ -243,7 +249,8 @@ def test_the_question_of_every_job_is_asked():
 
 def test_the_page_in_markdown():
     page = which_memory_page(whole(), nobody)
-    assert page.count("\n## ") == len(JOBS) + 1
+    assert page.count("\n## ") == len(JOBS) + 2  # in short, and the tables
+    assert all(page.index(f"| {job.wish} | ") < page.index(f"\n## {job.wish}\n") for job in JOBS)
     assert "(1) this model has no likelihood" in page
     tables = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(tables) == len(MODELS) * 6 * 2

@@ -32,6 +32,7 @@ def draw_cell(subject: Subject, path: Path) -> None:
         cue, observed = corrupt(name, shown, level, stream(0, PICTURES, 2, device=device))
         rows[told] = cue
         rows[then] = successive_reads(model, state, cue, observed, READS)[-1]
-    rows["samples"] = model.sample(state, SHOWN, generator=stream(0, PICTURES, 3, device=device))
+    if subject.has("sampling"):
+        rows["samples"] = model.sample(state, SHOWN, generator=stream(0, PICTURES, 3, device=device))
     path.parent.mkdir(parents=True, exist_ok=True)
     plots.save_rows(rows, path)

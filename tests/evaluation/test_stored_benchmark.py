@@ -1,0 +1,46 @@
+"""The benchmark's stored results are what its stored answers come to, under the protocol as it is."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from mnemon.evaluation.benchmark.grid import is_of_other_settings, plan, status
+from mnemon.evaluation.benchmark.protocol import Protocol
+from mnemon.evaluation.benchmark.store import gather, stored_cells
+
+RESULTS = Path(__file__).parents[2] / "results"
+PROTOCOL = Protocol.load()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    with tarfile.open(RESULTS / "memory" / "answers.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.mark.parametrize("data", PROTOCOL.sets)
+def test_results_are_those_of_the_answers(runs, data):
+    assert gather(runs, data) == json.loads((RESULTS / f"memory_{data}.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("data", PROTOCOL.sets)
+def test_answers_are_of_the_protocol_as_it_is(runs, data):
+    cells = stored_cells(runs, data)
+    assert set(cells) <= set(plan(PROTOCOL))
+    assert not [str(cell) for cell in cells if is_of_other_settings(cell, PROTOCOL, runs)]
+    assert not [str(cell) for cell in cells if status(cell, PROTOCOL, runs).failed]
+
+
+@pytest.mark.parametrize("data", PROTOCOL.sets)
+def test_every_model_has_a_picture(data):
+    cells = {cell.kind for cell in plan(PROTOCOL, data=[data])}
+    without = {json.loads(line.rstrip(",\n"))["model"] for line in _lines(data) if "holds bits" in line}
+    assert {path.stem for path in (RESULTS / "memory" / data).glob("*.png")} == cells - without
+
+
+def _lines(data):
+    return [line for line in (RESULTS / f"memory_{data}.json").read_text(encoding="utf-8").splitlines() if "{" in line]
