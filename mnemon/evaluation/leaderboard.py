@@ -240,18 +240,13 @@ PHRASES = {
 
 
 def number_text(value: float, unit: str | None, *, interval: float | None = None) -> str:
-    """A value and its interval as the unit asks for."""
-    digits = DIGITS.get(unit or "")
+    """A value and its interval as the unit asks for, with as many decimals; what was counted has none."""
     shown = [value] if interval is None or interval == 0 else [value, interval]
-    if digits is not None:
-        return " ± ".join(f"{part:.{digits}f}" for part in shown)
-    return " ± ".join(_significant(part) for part in shown)
-
-
-def _significant(value: float) -> str:
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
+    if 0 < abs(value) < 0.001 and unit not in DIGITS:
+        return " ± ".join(f"{part:.1e}" for part in shown)
+    counted = shown == [round(value)]
+    digits = DIGITS.get(unit or "", 0 if counted else max(0, 2 - math.floor(math.log10(abs(value) or 1))))
+    return " ± ".join(f"{part:,.{digits}f}" for part in shown)
 
 
 def unit_text(question: Question) -> str:

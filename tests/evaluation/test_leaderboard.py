@@ -171,6 +171,9 @@ def test_settings_and_numbers_for_people():
     assert number_text(0.01234, "per pixel") == "0.0123"
     assert number_text(123456.0, "bytes") == "123,456"
     assert number_text(0.00012, "ms", interval=0.0) == "1.2e-04"
+    assert number_text(0.07451, "ms", interval=0.00269) == "0.0745 ± 0.0027"
+    assert number_text(17.66, "ms", interval=1.183) == "17.7 ± 1.2"
+    assert [number_text(value, "bytes") for value in (0.0, 4.0)] == ["0", "4"]
 
 
 # -- which memory for which job --------------------------------------------------------------------
