@@ -71,7 +71,7 @@ summary small { font-weight: 400; color: var(--soft); }
 COLOURS = 64
 MARKS = {"best": " ★", "tied": " ☆", "behind": "", "none": ""}
 LEGEND = (
-    "★ best; ☆ may be as good: its interval overlaps with that of the best; ± half of a 95% interval; no ±: "
+    "★ best; ☆ cannot be told from the best; ± half of a 95% interval; no ±: "
     "counted, or the same in every episode; under a model's name: the numbers its memory holds, + where it grows with "
     "the episode; n/a: not applicable, or not measured, for the reason of that number below the table."
 )

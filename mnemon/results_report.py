@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from mnemon import boards, report
+from mnemon.evaluation.conditions import conditions
 from mnemon.evaluation.curves import figures
-from mnemon.evaluation.jobs import SUMMARY, Advice, advise, holds_nothing, summary
+from mnemon.evaluation.jobs import SUMMARY, Advice, advise, holds_nothing, summary, without_answer
 from mnemon.evaluation.leaderboard import Column, columns, data_sets, number_text
 from mnemon.evaluation.page_section import Section
-from mnemon.evaluation.questions import BY_NAME, GROUPS, QUICK, benchmark_records, is_quick, read_note
+from mnemon.evaluation.questions import BY_NAME, GROUPS, QUICK, benchmark_records, is_quick
 from mnemon.evaluation.tables import experiment_sections, of_experiments
-from mnemon.evaluation.which_memory import SHORT_NOTE
+from mnemon.evaluation.which_memory import RULE, SHORT_NOTE
 from mnemon.report import Html
 
 PICTURES = "memory"
@@ -78,9 +79,9 @@ def _lead(measured: Sequence[Mapping[str, Any]], tables: Mapping[str, Sequence[C
     questions = {column.question.name for table in tables.values() for column in table}
     parts.append(
         report.paragraph(
-            "All models were trained by one protocol (`mnemon bench memory`): the same episodes, encoders and decoders "
-            "of the same size, one budget of updates. Each question has its own number, with a 95% interval. The "
-            "papers' own numbers were found under other protocols and stand apart, marked as theirs."
+            "What is trained was trained by one protocol (`mnemon bench memory`): the same data, nets of the same "
+            "size, one short budget of updates. Each question has its own number, with a 95% interval. The papers' own "
+            "numbers were found under other protocols and stand apart, marked as theirs."
         )
     )
     numbers = [
@@ -94,18 +95,15 @@ def _lead(measured: Sequence[Mapping[str, Any]], tables: Mapping[str, Sequence[C
 
 
 def _jobs(advice: Sequence[Advice]) -> list[Html]:
-    rule = (
-        "Read off the tables below by one rule. A model leads on a data set if its interval does not overlap with the "
-        "next one's; those that overlap with the best cannot be told apart. A model is named for a job if no other is "
-        "among the best on more data sets."
-    )
     cards = "".join(
         f"<article><h3>{report.inline(one.job.wish)}</h3>\n{report.paragraph(one.verdict)}"
         f'<p class="asked">{report.inline(BY_NAME[one.job.question].asks)}</p>\n{_numbers(one)}</article>\n'
         for one in advice
     )
     short = [boards.plain_board(SUMMARY, summary(advice), fit=True), report.paragraph(SHORT_NOTE)]
-    return [report.paragraph(rule), *short, Html(f'<div class="advice">\n{cards}</div>\n')]
+    if missing := without_answer(advice):
+        short.append(report.paragraph(missing))
+    return [report.paragraph(RULE), *short, Html(f'<div class="advice">\n{cards}</div>\n')]
 
 
 def _numbers(advice: Advice) -> Html:
@@ -115,7 +113,7 @@ def _numbers(advice: Advice) -> Html:
 
 def _data(records: Sequence[dict[str, Any]], data: str, table: Sequence[Column], folder: Path) -> list[Html]:
     """Everything about one data set: leaderboards by group of questions, curves, samples."""
-    parts = [report.paragraph(protocol_text(records, data)), report.paragraph(boards.LEGEND)]
+    parts = [report.paragraph(conditions(records, data)), report.paragraph(boards.LEGEND)]
     for group in GROUPS:
         mine = [column for column in table if column.question.group == group]
         if mine:
@@ -136,33 +134,6 @@ def _data(records: Sequence[dict[str, Any]], data: str, table: Sequence[Column],
 def _anchor(data: str) -> str:
     """A data set's name as links can hold it."""
     return "data-" + re.sub(r"\W+", "-", data)
-
-
-def protocol_text(records: Sequence[dict[str, Any]], data: str) -> str:
-    """Under which conditions the numbers of a data set were found."""
-    mine = [record for record in benchmark_records(records) if record["data"] == data and record["value"] is not None]
-    trained = [record["num_seeds"] or 1 for record in mine if record["updates"] and not _is_asked_once(record)]
-    fewest, seeds = (min(trained), max(trained)) if trained else (1, 1)
-    told = [f"{len({record['model'] for record in mine})} models"]
-    for key, name in (("updates", "updates"), ("binarisation", "pixels")):
-        values = list(dict.fromkeys(record[key] for record in mine if record[key] is not None))
-        if len(values) == 1:
-            told.append(f"{values[0]:,} {name}" if key == "updates" else f"{name}: {values[0]}")
-        elif values and key == "updates":
-            told.append(f"{min(values):,} to {max(values):,} {name}")
-    within = (
-        "over seeds, so that it says how another training would come out"
-        if seeds > 1
-        else ("over test episodes alone: another training of the same model may fall outside it")
-    )
-    number = f"{fewest} or {seeds}" if fewest < seeds else f"{seeds}"
-    few = " Intervals over two seeds are very wide." if fewest == 2 else ""
-    return f"{'; '.join(told)}; {number} seed{'s' * (seeds > 1)}. The interval is {within}.{few}"
-
-
-def _is_asked_once(record: Mapping[str, Any]) -> bool:
-    """Whether it is measured with the first seed only, as times are."""
-    return BY_NAME[read_note(record["note"]).question].group == "cost"
 
 
 def _papers(records: Sequence[dict[str, Any]]) -> list[Html]:

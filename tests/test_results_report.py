@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from mnemon import results_report, small_multiples
 from mnemon.cli import app
+from mnemon.evaluation.conditions import conditions
 from mnemon.evaluation.tables import read_results
 from mnemon.evaluation.which_memory import which_memory_page
 from mnemon.small_multiples import Axis, Point, panels, robust_range
@@ -170,10 +171,12 @@ def test_how_many_seeds_there_are_is_told():
         records = [made_up("joint", f"m{n}", "digits", -90.0, num_seeds=n) for n in seeds]
         times = made_up("write_latency", "m3", "digits", 1.0)  # with the first seed only
         untrained = made_up("recall", "slots", "digits", 0.1, updates=None)
-        return results_report.protocol_text([*records, times, untrained], "digits")
+        return conditions([*records, times, untrained], "digits")
 
     assert "1 seed. The interval is over test episodes alone" in told(1)
     assert "3 seeds. The interval is over seeds" in told(3)
     assert "very wide" not in told(3)
-    assert "2 or 3 seeds. The interval is over seeds" in told(2, 3)
+    assert "; 2 or 3 seeds. The interval is over seeds" in told(2, 3)
     assert "very wide" in told(2, 3)
+    assert "; 1 or 3 seeds. The interval is over seeds" in told(1, 3)
+    assert "Of models with one seed it is over test episodes alone" in told(1, 3)

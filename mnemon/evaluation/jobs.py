@@ -1,8 +1,8 @@
 """Which memory for which job, in plain words: every winner, tie and warning is read off the numbers by one rule.
 
-The rule: on a data set, the best model leads if its interval does not overlap with the next one's; otherwise those that
-overlap with it cannot be told apart. Over data sets, a model is named for a job if no other is more often among the
-best.
+The rule: on a data set, the best model leads if its interval does not overlap with the next one's; otherwise it cannot
+be told from those that follow it, up to the first whose interval does not overlap. Over data sets, a model is named for
+a job if no other is more often among the best.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Job:
     where: tuple[str, str] | None = None
     fixed_size: bool = False
     """Whether memories that grow with the episode are left out."""
+    caution: str = ""
+    """What to bear in mind."""
 
 
 JOBS = (
@@ -42,16 +44,18 @@ JOBS = (
     Job("Describe an episode in as few nats as possible, its memory included", "joint"),
     Job("Explain the stored images once the memory is there", "conditional"),
     Job("Explain new images of the stored classes", "same_class"),
-    Job("Keep working when other classes fill the memory too", "distractors"),
+    Job("Keep working when other classes fill the memory too", "distractors",
+        caution="A model is ranked only if the memory of a frame's own class alone was of use to it."),
     Job("Notice that an image is of a class that was not stored", "novelty_same_class"),
     Job("Recognise an image that was stored", "novelty_written"),
     Job("Name the class of an image from one example of each", "fewshot"),
-    Job("Generate images that show the stored classes", "sample_fidelity"),
+    Job("Generate images that show the stored classes", "sample_fidelity",
+        caution="A memory that keeps frames can give back copies of them: see the distance of samples to the episode."),
     Job("Generate images of all that was stored, not of a few", "sample_coverage"),
     Job("Write quickly", "write_latency"),
     Job("Keep the memory small", "state_bytes"),
     Job("Train quickly", "train_step"),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,13 @@ def advise(tables: Sequence[Sequence[Column]], holds_nothing: Callable[[str], bo
     return found
 
 
+def without_answer(advice: Sequence[Advice]) -> str:
+    """A sentence on the jobs that nothing is known about yet; empty where there are none."""
+    known = {one.job for one in advice}
+    missing = [job.wish for job in JOBS if job not in known]
+    return f"Not measured yet, or answered by no model: {'; '.join(missing)}." if missing else ""
+
+
 def _advice(job: Job, columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> Advice:
     """Where only memories that grow with the episode win, also which of the others comes first."""
     verdict, details = _verdict(columns, holds_nothing), [_detail(column) for column in columns]
@@ -98,16 +109,23 @@ def _advice(job: Job, columns: Sequence[Column], holds_nothing: Callable[[str], 
     if fixed and all(model in columns[0].growing for model in _named(columns)):
         verdict += f" But such a memory grows with the episode. Of fixed size: {_verdict(fixed, holds_nothing)}"
         details += [f"of fixed size, {_detail(column)}" for column in fixed]
-    return Advice(job, _pick(columns), _pick(fixed), verdict, tuple(details))
+    of_all = "" if job.fixed_size else _pick(columns, holds_nothing)
+    told = f"{verdict} {job.caution}".strip()
+    return Advice(job, of_all, _pick(fixed, holds_nothing), told, tuple(details))
 
 
-def _pick(columns: Sequence[Column]) -> str:
+def _pick(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> str:
     """The models that are named for a job, and on how many data sets they are among the best."""
     if not columns:
         return ""
     named, total = _named(columns), len(columns)
-    most = sum(named[0] in [score.model for score in column.best] for column in columns)
-    return "depends on the data" if total > 1 and most == 1 else f"{_names(named, 3)} ({most} of {total})"
+    most = _times(named[0], columns)
+    if total > 1 and most == 1:
+        return "depends on the data"
+    empty = [model for model in named if holds_nothing(model)]
+    whose = "" if empty == named else f"{_names(empty, 3)} "
+    without = f"; {whose}without a memory" if empty else ""
+    return f"{_names(named, 3)} ({most} of {total}{without})"
 
 
 def _of_fixed_size(column: Column) -> Column:
@@ -133,13 +151,15 @@ def _detail(column: Column) -> str:
         behind = "" if second is None else f"; then `{second.model}` {score_text(second, question)}"
         return f"{where}: {first}{unit} cannot be told from {others}{more}{behind}."
     if second is None:
-        return f"{where}: {first}{unit} is the only answer."
+        answers = sum(score.value is not None for score in column.scores.values())
+        only = "the only answer" if answers == 1 else f"the only one of {answers} that is ranked"
+        return f"{where}: {first}{unit} is {only}."
     return f"{where}: {first}{unit}, ahead of `{second.model}` {score_text(second, question)}."
 
 
 def _verdict(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> str:
     total, named = len(columns), _named(columns)
-    most = sum(named[0] in [score.model for score in column.best] for column in columns)
+    most = _times(named[0], columns)
     alone = Counter(column.best[0].model for column in columns if len(column.best) == 1)
     if total > 1 and most == 1:
         verdict = "It depends on the data: no model is among the best on more than one data set."
@@ -149,16 +169,30 @@ def _verdict(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) ->
         verdict += f", alone on {wins}." if len(named) == 1 and 0 < wins < most else "."
         if len(named) == 1 and wins == most:
             verdict = verdict.replace("among the best", "ahead of all others")
-    empty = [model for model in named if holds_nothing(model)]
+    empty = {model: _times(model, columns) for model in dict.fromkeys(_among(columns)) if holds_nothing(model)}
     if empty:
-        whose = f"Among them {_names(empty)}, which hold" if len(named) > len(empty) else f"{_names(empty)} hold"
-        verdict += f" {whose}{'s' * (len(empty) == 1)} no memory: for this job a memory does not pay."
+        model = max(empty, key=lambda name: empty[name])
+        if empty[model] == total:
+            verdict += f" `{model}` holds no memory: for this job a memory does not pay."
+        else:
+            where = f"{empty[model]} of {total} data sets"
+            verdict += f" On {where} a model without a memory, `{model}`, does as well as any."
     return verdict
+
+
+def _among(columns: Sequence[Column]) -> list[str]:
+    """Those who are among the best, once for each data set."""
+    return [score.model for column in columns for score in column.best]
+
+
+def _times(model: str, columns: Sequence[Column]) -> int:
+    """On how many data sets a model is among the best."""
+    return _among(columns).count(model)
 
 
 def _named(columns: Sequence[Column]) -> list[str]:
     """The models that are among the best on the most data sets."""
-    among = Counter(score.model for column in columns for score in column.best)
+    among = Counter(_among(columns))
     return [model for model in among if among[model] == max(among.values())]
 
 

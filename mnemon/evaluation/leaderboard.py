@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -78,19 +79,25 @@ class Column:
 
     def _counts(self, score: Score) -> bool:
         least = self.question.least
-        return least is None or (score.value or 0.0) + score.interval >= least
+        return least is None or (score.value or 0.0) >= least
 
     @property
     def best(self) -> list[Score]:
-        """The best one, and those whose intervals overlap with its own, so that they may be as good."""
+        """The best one, and those next to it whose intervals overlap with its own, so that they may be as good. Of
+        what ranks below one that is surely behind, a wide interval says no more than that it is wide."""
         ranked = self.ranked
-        return [score for score in ranked if overlap(score, ranked[0])]
+        return list(itertools.takewhile(lambda score: self._may_equal(score, ranked[0]), ranked))
+
+    def _may_equal(self, score: Score, first: Score) -> bool:
+        assert score.value is not None
+        assert first.value is not None
+        shown = [number_text(value, self.question.unit) for value in (score.value, first.value)]
+        return overlap(score, first) or shown[0] == shown[1]
 
     @property
     def runner_up(self) -> Score | None:
         """The best of those that are surely behind."""
-        best = self.best
-        return next((score for score in self.ranked if score not in best), None)
+        return next(iter(self.ranked[len(self.best) :]), None)
 
     def only(self, keep: Callable[[str], bool]) -> Column:
         """The same question with some of the models."""

@@ -33,8 +33,7 @@ WHY_NOT: dict[Need, str] = {
 class Question:
     """One question. `asks` is a plain sentence; `settings` are the names in a note that its numbers are told apart by,
     beside `episode_length` and `memory_floats` of the record; `headline` picks one number for a table of all models,
-    `at` says in words which one where each model has its own; numbers surely below `least`, their interval too, are not
-    ranked."""
+    `at` says in words which one where each model has its own; numbers below `least` are not ranked."""
 
     name: str
     title: str

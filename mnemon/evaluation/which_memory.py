@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mnemon.evaluation.jobs import SUMMARY, advise, summary
+from mnemon.evaluation.conditions import conditions
+from mnemon.evaluation.jobs import SUMMARY, advise, summary, without_answer
 from mnemon.evaluation.leaderboard import (
     Column,
     columns,
@@ -21,16 +22,19 @@ from mnemon.evaluation.questions import GROUPS, QUICK, benchmark_records, is_qui
 
 HEAD = """# Which memory for which job
 
-Made by `mnemon results` from `results/*.json`; do not edit by hand. All models were trained by one protocol
-(`mnemon bench memory`): the same episodes, encoders and decoders of the same size, one budget of updates.
+Made by `mnemon results` from `results/*.json`; do not edit by hand. What is trained was trained by one protocol
+(`mnemon bench memory`): the same data, nets of the same size, one short budget of updates; what a model has of its own,
+and which memories are not trained, is in [benchmark.md](benchmark.md).
 """
-RULE = """The sentences are read off the tables below by one rule. A model leads on a data set if its interval does not
-overlap with the next one's; those that overlap with the best cannot be told apart. A model is named for a job if no
-other is among the best on more data sets.
-"""
+RULE = (
+    "The sentences are read off the tables below by one rule. A model leads on a data set if its interval does not "
+    "overlap with the next one's; else it cannot be told from those that follow it, up to the first whose interval "
+    "does not overlap. A model is named for a job if no other is among the best on more data sets. Where a cost is "
+    "judged, models without a memory are left out."
+)
 SHORT_NOTE = (
-    "In brackets: on how many of the data sets with an answer a model is among the best. A memory that is not of fixed "
-    "size keeps every frame."
+    "In brackets: on how many of the data sets with a ranked answer a model is among the best. A memory that is not of "
+    "fixed size keeps every frame."
 )
 NOT_RUN = """The benchmark has not been run yet, so this page has no advice to give. `mnemon bench memory` runs it, and
 `mnemon results` then makes this page again. What is measured so far is in [results.md](results.md).
@@ -39,7 +43,7 @@ OVERVIEW = """## All memories, one protocol
 
 A number for each of the main questions; all of them, and what they say about which memory to use, are in
 [which_memory.md](which_memory.md), the protocol in [benchmark.md](benchmark.md), and `mnemon results --html` makes a
-report with curves and samples. **best**: alone; *(best)*: its interval overlaps with that of the best.
+report with curves and samples. **best**: alone; *(best)*: cannot be told from the best.
 """
 SHORT = (
     "joint", "conditional", "same_class", "recall", "capacity_recall", "novelty_same_class", "fewshot",
@@ -56,9 +60,10 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
         return "\n".join([HEAD, NOT_RUN])
     tables = {data: columns(records, data) for data in sets}
     quick = any(map(is_quick, benchmark_records(records)))
-    parts = [HEAD, *([f"**{QUICK}**\n"] if quick else []), RULE]
+    parts = [HEAD, *([f"**{QUICK}**\n"] if quick else []), f"{RULE}\n"]
     found = advise(list(tables.values()), holds_nothing)
     parts.append(Section("In short", SHORT_NOTE, SUMMARY, summary(found)).markdown(2))
+    parts += [f"{missing}\n"] if (missing := without_answer(found)) else []
     for advice in found:
         parts += [
             f"## {advice.job.wish}\n",
@@ -67,10 +72,11 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
         ]
     parts.append("## The tables\n")
     parts.append(
-        "**best**: alone; *(best)*: its interval overlaps with that of the best. ± half of a 95% interval; without "
+        "**best**: alone; *(best)*: cannot be told from the best. ± half of a 95% interval; without "
         "±: counted, or the same in every episode. n/a: not applicable, or not measured, for the reason "
         "of that number below the table. Floats: of the memory; +: it grows with the episode.\n"
     )
+    parts.append("\n".join(f"- {data}: {conditions(records, data)}" for data in sets) + "\n")
     for data, table in tables.items():
         for group in GROUPS:
             mine = [column for column in table if column.question.group == group]

@@ -1,6 +1,7 @@
 """One benchmark for all: the plan, what is skipped, what is resumed, what is told where there is no number."""
 
 import copy
+import dataclasses
 import itertools
 import json
 import math
@@ -18,8 +19,8 @@ from mnemon.data import catalog
 from mnemon.data.corruptions import corrupt
 from mnemon.data.preprocess import Preprocessing
 from mnemon.evaluation.benchmark import store, workers
-from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, run_cell
-from mnemon.evaluation.benchmark.grid import checked_status, plan, results_path, run_grid, status
+from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, brief, run_cell, update_times
+from mnemon.evaluation.benchmark.grid import Status, checked_status, plan, queued, results_path, run_grid, status
 from mnemon.evaluation.benchmark.material import Place, training_data
 from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.samples import Judge, share_of
@@ -433,6 +434,66 @@ def test_the_share_of_places():
     assert share_of(torch.tensor([[0, 0, 1], [2, 2, 2]]), 4).tolist() == [0.5, 0.25]
 
 
+def test_times_of_updates_leave_out_the_first_epoch():
+    lines = [{"kind": "train", "frames_per_second": rate} for rate in (10, 100, 200, 400)]
+    lines.insert(2, {"kind": "validation"})
+    found = update_times(lines, 100)
+    assert found.value == pytest.approx((1000 + 500 + 250) / 3)
+    assert found.interval == pytest.approx(stats.t.ppf(0.975, 2) * stats.sem([1000.0, 500.0, 250.0]))
+
+
+def test_what_is_timed_is_the_last_stage_with_episodes_of_full_length():
+    whole = Protocol.load().config("omniglot", "kanerva-pp", seed=0)
+    found = brief(whole, 20)
+    assert (whole.data.episodes, found.data.episodes, found.data.batches_per_epoch) == ("growing", "iid", 20)
+    two = Protocol.load().config("omniglot", "context-aware", seed=0)
+    (stage,) = brief(two, 20).stages
+    assert stage == dataclasses.replace(two.stages[-1], epochs=5)
+    assert brief(two, 20).model == two.model
+
+
+def test_a_grid_is_queued_seed_by_seed():
+    def one(kind, seed, state, left):
+        return Status(Cell("glyphs", kind, seed), state, (), {}, left, 0.0)
+
+    short, long = one("vae", 0, "waiting", 1), one("dkm", 0, "waiting", 9)
+    later, begun = one("ebmm", 1, "waiting", 99), one("gmn", 1, "begun", 5)
+    assert queued([later, short, begun, long]) == [begun, long, short, later]
+
+
+def test_only_times_are_left_to_take(tmp_path):
+    """Beside one another as one by one, and without a judge, which nobody needs; a failure is taken up again alone."""
+    cell, there = Cell("glyphs", "vae", 0), beside(tmp_path)
+    every = {step: [] for step in STEPS if step != "training"}
+    answers = Answers(cell.folder(there.runs) / store.ANSWERS, None, {"updates": 20}, every)
+    answers.keep("training", [unasked_step("vae")])
+    assert run_grid([cell], tiny(), there, retry=True)
+    (record,) = Answers.open(cell.folder(there.runs)).parts["training"]
+    assert record["value"] > 0
+    assert [path.name for path in (there.runs / "glyphs").iterdir()] == ["vae"]
+    assert [path.name for path in cell.folder(there.runs).iterdir()] == [store.ANSWERS]
+
+
+def unasked_step(model):
+    note = empty_note("train_step", "failed", "out of memory")
+    return result(experiment=EXPERIMENT, model=model, data="glyphs", metric="train_step", note=note)
+
+
+def test_other_models_keep_their_results(tmp_path):
+    """Numbers of one model are made again in a folder of runs that knows no others."""
+    path = tmp_path / "memory_glyphs.json"
+    notes = {"vae": "joint", "dkm": "joint", "copy": "recall: reads=1"}
+    old = [result(experiment=EXPERIMENT, model=model, value=1.0, note=note) for model, note in notes.items()]
+    store.write_results(path, old)
+    new = [result(experiment=EXPERIMENT, model="dkm", value=2.0, note="conditional")]
+    store.write_results(path, new)
+    assert json.loads(path.read_text()) == [old[0], new[0], old[2]]
+    path.write_text("not json")
+    with pytest.raises(ValueError, match="expected results"):
+        store.write_results(path, new)
+    assert path.read_text() == "not json"
+
+
 def test_an_update_is_timed_without_trained_weights(tmp_path, monkeypatch):
     """Of a cell whose weights are deleted; of the training that it takes nothing is left."""
     cell = Cell("glyphs", "kanerva-pp", 0)
@@ -530,5 +591,5 @@ def test_times_are_taken_with_the_first_seed_only(tmp_path):
     place, cell = Place(tmp_path / "runs", tmp_path / "out", None, "cpu"), Cell("glyphs", "vae", 7)
     answers = run_cell(cell, tiny(), place)
     assert set(answers.parts) == {*STEPS}
-    assert answers.parts["costs"] == answers.parts[PICTURE] == []
+    assert answers.parts["costs"] == answers.parts["training"] == answers.parts[PICTURE] == []
     assert answers.parts["bounds"]

@@ -16,7 +16,7 @@ from mnemon.evaluation.leaderboard import (
     standing,
     where_text,
 )
-from mnemon.evaluation.questions import BY_NAME, QUESTIONS, write_note
+from mnemon.evaluation.questions import BY_NAME, QUESTIONS, QUICK, write_note
 from mnemon.evaluation.tables import results_page
 from mnemon.evaluation.which_memory import SHORT, which_memory_page
 from tests.evaluation.made_up import MODELS, made_up, unanswered, whole
@@ -42,7 +42,7 @@ def test_quick_numbers_are_not_mixed_with_others():
     ]
     assert data_sets([*quick, *real]) == ["digits"]
     assert {name: score.value for name, score in column([*quick, *real]).scores.items()} == {"m0": -90.0, "m1": -91.0}
-    assert "quick" not in which_memory_page([*quick, *real], nobody)
+    assert QUICK not in which_memory_page([*quick, *real], nobody)
     assert data_sets(quick) == ["digits", "letters"]  # alone they are shown, and called so
 
 
@@ -142,11 +142,28 @@ def test_of_several_sizes_the_one_nearest_to_half_of_the_usual():
 
 def test_numbers_that_mean_nothing_was_to_lose_are_not_ranked():
     note = write_note("distractors", classes=8, examples=4)
-    values = {"unused": -2.1, "lossy": 3.0, "near": -0.05}
+    values = {"unused": -2.1, "lossy": 3.0, "unsure": -0.05}
     records = [made_up("distractors", name, "digits", value, note=note) for name, value in values.items()]
     found = column(records, "distractors")
-    assert [score.model for score in found.ranked] == ["near", "lossy"]
+    assert [score.model for score in found.ranked] == ["lossy"]
     assert standing(found, "unused") == "behind"
+    (detail,) = advice(*records)["distractors"].details
+    assert detail.endswith("`lossy` 3.0 ± 0.1 nats/frame is the only one of 3 that is ranked.")
+
+
+def test_a_wide_interval_does_not_make_a_model_one_of_the_best():
+    """It overlaps with the best one's, but ranks below a model that is surely behind."""
+    records = [*joint(-90.0, -90.2, -95.0), made_up("joint", "wide", "digits", -99.0, interval=50.0)]
+    found = column(records)
+    assert [score.model for score in found.best] == ["m0", "m1"]
+    assert found.runner_up.model == "m2"
+    assert standing(found, "wide") == "behind"
+
+
+def test_what_reads_the_same_is_a_tie():
+    values = {"exact": 1.0, "nearly": 0.99996, "behind": 0.9}
+    records = [made_up("novelty_written", name, "digits", value, interval=0.0) for name, value in values.items()]
+    assert [score.model for score in column(records, "novelty_written").best] == ["exact", "nearly"]
 
 
 def test_the_size_of_a_memory_stands_where_some_column_tells_it():
@@ -216,8 +233,13 @@ def test_swapping_two_models_swaps_the_winner():
 def test_a_model_without_a_memory_that_wins_is_pointed_out():
     found = advice(*joint(-90.0, -95.0), holds_nothing=lambda model: model == "m0")["joint"]
     assert "`m0` holds no memory: for this job a memory does not pay." in found.verdict
+    beaten = [*joint(-90.0, -90.1), *joint(-95.0, -80.0, data="colours")]
+    once = advice(*beaten, holds_nothing=lambda model: model == "m0")["joint"]
+    assert once.verdict.endswith("On 1 of 2 data sets a model without a memory, `m0`, does as well as any.")
+    assert once.named == "`m1` (2 of 2)"
+    assert found.named == "`m0` (1 of 1; without a memory)"
     tied = advice(*joint(-90.0, -90.1), holds_nothing=lambda model: model == "m0")["joint"]
-    assert "Among them `m0`, which holds no memory" in tied.verdict
+    assert tied.named == "`m0` and `m1` (1 of 1; `m0` without a memory)"
     costs = [made_up("state_bytes", name, "digits", value, interval=None) for name, value in (("m0", 4), ("m1", 400))]
     small = advice(*costs, holds_nothing=lambda model: model == "m0")["state_bytes"]
     assert "m0" not in small.verdict
@@ -233,6 +255,7 @@ def test_a_memory_that_grows_is_no_rival_of_one_that_does_not():
     assert column(records, "capacity_recall").growing == {"keeps all"}
     found = advice(*records)["capacity_recall"]
     assert found.verdict.startswith("`fixed`")
+    assert summary([found])[0][1:] == ["", "`fixed` (1 of 1)"]
     assert "keeps all" not in "".join(found.details)
     recall = [made_up("recall", name, "digits", value, note=write_note("recall", corruption="flip", level=0.1, reads=3))
               for name, value in (("keeps all", 0.0), ("fixed", 0.5), ("other", 0.9))]  # fmt: skip
@@ -255,6 +278,9 @@ def test_the_page_in_markdown():
     assert page.count("\n## ") == len(JOBS) + 2  # in short, and the tables
     assert all(page.index(f"| {job.wish} | ") < page.index(f"\n## {job.wish}\n") for job in JOBS)
     assert "(1) this model has no likelihood" in page
+    assert "Not measured yet" not in page
+    joint_alone = which_memory_page(joint(-90.0, -95.0), nobody)
+    assert "Not measured yet, or answered by no model: Clean up" in joint_alone
     tables = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(tables) == len(MODELS) * 6 * 2
     assert "has not been run yet" in which_memory_page([], nobody)

@@ -8,7 +8,7 @@ import gc
 import shutil
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from mnemon.evaluation.benchmark.material import Place, judge_of, named_images, 
 from mnemon.evaluation.benchmark.parts import PARTS, ask, unasked
 from mnemon.evaluation.benchmark.pictures import draw_cell
 from mnemon.evaluation.benchmark.protocol import BITS_ONLY, UNTRAINED, Protocol
-from mnemon.evaluation.benchmark.store import PICTURE, Answers, Cell
+from mnemon.evaluation.benchmark.store import PICTURE, TRAINING, Answers, Cell
 from mnemon.evaluation.benchmark.subject import Subject, untrained_model
 from mnemon.evaluation.likelihood import Estimate
 from mnemon.evaluation.questions import EXPERIMENT
@@ -32,7 +32,6 @@ from mnemon.training.loop import train
 from mnemon.training.progress import OutOfTime, check_time
 
 STEPS = (*(part.name for part in PARTS), PICTURE)
-TRAINING = "training"
 UNDISTURBED = ("costs", TRAINING)
 """Steps that are taken while nothing else runs."""
 ONCE = (*UNDISTURBED, PICTURE)
@@ -139,21 +138,25 @@ def _train(work: Work, until: float | None) -> None:
 
 
 def time_updates(work: Work) -> Estimate:
-    """Milliseconds of an update, over the epochs of a short training by the same settings.
-
-    Episodes that grow have their full length at once. The first epoch, in which a GPU captures the step, is left out.
-    """
-    config, repeats = work.config, work.protocol.sizes.repeats
-    brief = replace(grown(config.data), batches_per_epoch=2 * repeats)
-    config = replace(
-        config, data=brief, training=replace(config.training, validation_batches=1),
-        stages=(replace(config.stages[-1], epochs=1 + TIMED_EPOCHS),),
-    )  # fmt: skip
-    data = replace(work.data, config=brief)
+    """Milliseconds of an update, by a short training of its own, of which nothing is kept."""
+    config = brief(work.config, 2 * work.protocol.sizes.repeats)
+    data = replace(work.data, config=config.data)
     with tempfile.TemporaryDirectory() as folder:
         train(config, Path(folder) / "run", data=data, accelerator=work.place.accelerator, quiet=True)
-        metrics = checkpoint.read_metrics(Path(folder) / "run")
-    times = [1000 * data.frames_per_batch / line["frames_per_second"] for line in metrics if line["kind"] == "train"]
+        return update_times(checkpoint.read_metrics(Path(folder) / "run"), data.frames_per_batch)
+
+
+def brief(config: Config, updates: int) -> Config:
+    """A few epochs of so many updates of the last stage; episodes that grow have their full length at once."""
+    data = replace(grown(config.data), batches_per_epoch=updates)
+    stage = replace(config.stages[-1], epochs=1 + TIMED_EPOCHS)
+    return replace(config, data=data, training=replace(config.training, validation_batches=1), stages=(stage,))
+
+
+def update_times(metrics: Sequence[Mapping[str, Any]], frames: int) -> Estimate:
+    """Milliseconds of an update of so many frames, from a training's own record. The first epoch, in which a GPU
+    captures the step, is left out."""
+    times = [1000 * frames / line["frames_per_second"] for line in metrics if line["kind"] == "train"]
     return Estimate.of(torch.tensor(times[1:], dtype=torch.float64))
 
 

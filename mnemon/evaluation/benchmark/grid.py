@@ -114,10 +114,13 @@ def run_grid(
         waiting = _waiting(list(cells), protocol, place, retry)
         if place.workers == 1:
             return _one_by_one([found.cell for found in waiting], protocol, place, until, say)
-        # what is begun first, so that little is begun at a time; then seed by seed, so that a grid that is stopped has
-        # every model once before it has some of them again; then the longest, so that none is left over at the end
-        waiting.sort(key=lambda found: (found.state != "begun", found.cell.seed, -found.left))
-        return _side_by_side([found.cell for found in waiting], protocol, place, until, say)
+        return _side_by_side([found.cell for found in queued(waiting)], protocol, place, until, say)
+
+
+def queued(waiting: Iterable[Status]) -> list[Status]:
+    """What is begun first, so that little is begun at a time; then seed by seed, so that a grid that is stopped has
+    every model once before it has some of them again; then the longest, so that none is left over at the end."""
+    return sorted(waiting, key=lambda found: (found.state != "begun", found.cell.seed, -found.left))
 
 
 def _waiting(cells: Sequence[Cell], protocol: Protocol, place: Place, retry: bool) -> list[Status]:
@@ -133,8 +136,9 @@ def _waiting(cells: Sequence[Cell], protocol: Protocol, place: Place, retry: boo
         found = status(cell, protocol, place.runs)
         if found.state in ("begun", "waiting"):
             waiting.append(found)
-        else:
-            write_missing(cell.data, protocol, place)
+    for data in dict.fromkeys(cell.data for cell in cells):  # it may have been killed before they were written
+        if stored_cells(place.runs, data):
+            write_data(data, protocol, place)
     return waiting
 
 
@@ -191,8 +195,7 @@ def _side_by_side(cells: Sequence[Cell], protocol: Protocol, place: Place, until
         in_time = in_time and done
         if Answers.open(cell.folder(place.runs)).failed:
             say(f"{cell}: {_told(cell, place)}")
-    for data in dict.fromkeys(job.cell.data for job in alone):
-        write_data(data, protocol, place)
+        write_data(cell.data, protocol, place)
     return in_time
 
 
@@ -208,11 +211,6 @@ def results_path(data: str, protocol: Protocol, place: Place) -> Path:
 
 def write_data(data: str, protocol: Protocol, place: Place) -> None:
     write_results(results_path(data, protocol, place), gather(place.runs, data))
-
-
-def write_missing(data: str, protocol: Protocol, place: Place) -> None:
-    if not results_path(data, protocol, place).is_file():
-        write_data(data, protocol, place)
 
 
 def _told(cell: Cell, place: Place) -> str:

@@ -19,6 +19,8 @@ from mnemon.evaluation.questions import QUESTIONS, read_note
 ANSWERS = "answers.json"
 PICTURE = "picture"
 """Kept among the parts: that it was drawn."""
+TRAINING = "training"
+"""The one part that needs no trained weights."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,10 @@ class Answers:
         return [name for name, records in self.parts.items() if any(_outcome(r) == "failed" for r in records)]
 
     def forget_failures(self) -> None:
-        for name in (*self.failed, PICTURE):
+        """And the picture with them, but where no weights are needed: those may be deleted, and would be trained
+        again."""
+        failed = self.failed
+        for name in failed if failed == [TRAINING] else (*failed, PICTURE):
             self.parts.pop(name, None)
         self.save()
 
@@ -109,18 +114,38 @@ def gather(runs: Path, data: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for cell in stored_cells(runs, data):
         found += Answers.open(cell.folder(runs)).records
-    order = [question.name for question in QUESTIONS]
-    kept = summarise(found)
-    kept.sort(key=lambda record: (KINDS.index(record["model"]), order.index(read_note(record["note"]).question)))
-    return kept
+    return in_order(summarise(found))
 
 
-def write_results(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """One record on a line: there are many."""
+def in_order(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As models and questions are."""
+    questions = [question.name for question in QUESTIONS]
+
+    def place(record: Mapping[str, Any]) -> tuple[int, int]:
+        return KINDS.index(record["model"]), questions.index(read_note(record["note"]).question)
+
+    return sorted(records, key=place)
+
+
+def write_results(path: Path, records: Sequence[dict[str, Any]]) -> None:
+    """One record on a line: there are many. Models of which the file has records, and these have none, keep theirs:
+    who makes the numbers of one model again loses no others."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(record) for record in records)
+    models = {record["model"] for record in records}
+    kept = [record for record in _stored(path) if record["model"] in {*KINDS} - models]
+    lines = ",\n".join(json.dumps(record) for record in in_order([*kept, *records]))
     with atomic_path(path) as temporary:
         Path(temporary).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def _stored(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    try:
+        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: expected results, got what is no JSON ({error}); move it away") from error
+    return found
 
 
 def summarise(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
