@@ -123,8 +123,7 @@ def _pick(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> st
     if total > 1 and most == 1:
         return "depends on the data"
     empty = [model for model in named if holds_nothing(model)]
-    whose = "" if empty == named else f"{_names(empty, 3)} "
-    without = f"; {whose}without a memory" if empty else ""
+    without = "" if not empty else "; without a memory" if empty == named else f"; {_names(empty, 3)} without a memory"
     return f"{_names(named, 3)} ({most} of {total}{without})"
 
 
