@@ -180,3 +180,16 @@ def test_how_many_seeds_there_are_is_told():
     assert "very wide" in told(2, 3)
     assert "; 1 or 3 seeds. The interval is over seeds" in told(1, 3)
     assert "Of models with one seed it is over test episodes alone" in told(1, 3)
+
+
+@pytest.mark.parametrize("content", [None, '{"a": 1}', '[{"a": 1}]'])
+def test_a_folder_without_records_leaves_the_pages_alone(tmp_path, content):
+    page = tmp_path / "docs.md"
+    page.write_text("good")
+    (tmp_path / "results").mkdir()
+    if content is not None:
+        (tmp_path / "results" / "other.json").write_text(content)
+    done = CliRunner().invoke(app, ["results", str(tmp_path / "results"), "--out", str(page)])
+    assert done.exit_code != 0
+    assert "found no record in any" in " ".join(done.output.split())
+    assert page.read_text() == "good"

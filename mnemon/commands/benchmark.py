@@ -69,9 +69,10 @@ def memory(
 
     Example: mnemon bench memory --data omniglot --minutes 9 --device cuda
     """
-    from mnemon.evaluation.benchmark.grid import checked_status, plan, results_path, run_grid, status
+    from mnemon.evaluation.benchmark.grid import checked_status, plan, results_path, run_grid, status, write_data
     from mnemon.evaluation.benchmark.material import Place
     from mnemon.evaluation.benchmark.protocol import Protocol
+    from mnemon.evaluation.benchmark.store import stored_results
 
     began = time.monotonic()
     console = make_console(quiet or as_json)
@@ -90,6 +91,8 @@ def memory(
         return
     make_folder(place.runs)
     make_folder(place.out)
+    for name in dict.fromkeys(cell.data for cell in cells):
+        stored_results(results_path(name, protocol, place))  # is refused now where it could not be written into then
     until = None if minutes is None else began + 60 * minutes
     done = run_grid(cells, protocol, place, until=until, retry=retry, say=lambda text: say(console, text))
     found = [status(cell, protocol, place.runs) for cell in cells]
@@ -100,6 +103,10 @@ def memory(
         return
     told = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
     say(console, f"cells: {told}; {time.monotonic() - began:.0f} s; results: {', '.join(files)}")
+    for name, path in zip(dict.fromkeys(cell.data for cell in cells), files, strict=True):
+        kept = write_data(name, protocol, place) if Path(path).is_file() else set()
+        if kept:
+            say(console, f"{path} has more numbers of {', '.join(sorted(kept))} than {place.runs}, and keeps them")
     if not done:
         say(console, "the same command goes on from here")
 

@@ -48,6 +48,11 @@ def results(
     if not folder.is_dir():
         raise ValueError(f"results: no folder {folder}; mnemon eval --out {folder}/NAME.json makes results files")
     records = read_results(folder)
+    if not records:
+        raise ValueError(
+            f"results: expected results files in {folder}, found no record in any; mnemon eval --out "
+            f"{folder}/NAME.json and mnemon bench memory make them"
+        )
     make_folder(out.parent)
     pages = {
         out: results_page(records, read_remarks(folder)),

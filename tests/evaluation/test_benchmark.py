@@ -9,6 +9,7 @@ import multiprocessing
 import shutil
 import statistics
 import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -250,6 +251,13 @@ def test_the_results_page_leaves_them_to_the_report(grid, place):
     assert EXPERIMENT not in results_page(grid.records)
 
 
+def copy_judge(there, here):
+    """So that it need not be trained again."""
+    judge = Path("memory", "glyphs", "judge.safetensors")
+    (here.out / judge).parent.mkdir(parents=True)
+    shutil.copy(there.out / judge, here.out / judge)
+
+
 def test_what_is_done_is_skipped(grid, place):
     kept = {path: path.stat().st_mtime_ns for path in place.runs.rglob("*") if path.is_file()}
     said = []
@@ -331,9 +339,7 @@ def test_a_judge_of_other_settings_is_trained_anew(tmp_path):
 def test_a_cell_goes_on_in_the_middle_of_its_training_and_of_its_questions(grid, place, tmp_path, monkeypatch):
     """Stopped after one epoch of two, then after two parts: the numbers are those of a cell that was never stopped."""
     cell, elsewhere = Cell("glyphs", "vbm-mixture", 0), Place(tmp_path / "runs", tmp_path / "out", None, "cpu")
-    judge = elsewhere.runs / "glyphs" / "judge.safetensors"
-    judge.parent.mkdir(parents=True)
-    judge.write_bytes((place.runs / "glyphs" / "judge.safetensors").read_bytes())
+    copy_judge(place, elsewhere)
     # the cell looks at the time when it begins, before every epoch, at every checkpoint, and before every part
     for moments, (trained, parts) in {2: (False, 0), 6: (True, 2)}.items():
         clock = itertools.count()
@@ -411,7 +417,7 @@ def test_seeds_are_summed_up_with_students_interval():
     half = stats.t.ppf(0.975, 2) * statistics.stdev(values) / math.sqrt(3)
     assert (found["value"], found["num_seeds"], found["seed"]) == (-92.0, 3, None)
     assert found["interval"] == pytest.approx(half, rel=1e-3)
-    assert found["command"] == "mnemon bench memory --data d --model vae"
+    assert found["command"] == "mnemon bench memory --data d --model vae --seed 0 --seed 1 --seed 2"
     (alone,) = summarise([record(0, -90.0)])
     assert (alone["interval"], alone["num_seeds"], alone["seed"]) == (0.5, 1, 0)
     (nothing,) = summarise([record(0, None, failed), record(1, None, failed)])
@@ -486,12 +492,43 @@ def test_other_models_keep_their_results(tmp_path):
     old = [result(experiment=EXPERIMENT, model=model, value=1.0, note=note) for model, note in notes.items()]
     store.write_results(path, old)
     new = [result(experiment=EXPERIMENT, model="dkm", value=2.0, note="conditional")]
-    store.write_results(path, new)
+    assert store.write_results(path, new) == set()
     assert json.loads(path.read_text()) == [old[0], new[0], old[2]]
-    path.write_text("not json")
-    with pytest.raises(ValueError, match="expected results"):
-        store.write_results(path, new)
-    assert path.read_text() == "not json"
+    for broken in ("not json", '{"a": 1}', "[1]"):
+        path.write_text(broken)
+        with pytest.raises(ValueError, match="expected results"):
+            store.write_results(path, new)
+        assert path.read_text() == broken
+
+
+def test_fewer_numbers_do_not_replace_more(tmp_path):
+    """Of a model that was stopped halfway, or has one seed of three; the same number of them does."""
+
+    def numbers(*notes, value=1.0, seeds=1, model="vae"):
+        return [result(experiment=EXPERIMENT, model=model, value=value, num_seeds=seeds, note=note) for note in notes]
+
+    path = tmp_path / "memory_glyphs.json"
+    other = numbers("joint", model="dkm")
+    stored = [*numbers("joint", "conditional", seeds=3), *other]
+    store.write_results(path, stored)
+    for fewer in (numbers("joint", seeds=3), numbers("joint", "conditional")):
+        assert store.write_results(path, [*fewer, *other]) == {"vae"}
+        assert json.loads(path.read_text()) == stored
+    again = numbers("joint", "conditional", value=2.0, seeds=3)
+    assert store.write_results(path, again) == set()
+    assert json.loads(path.read_text()) == [*again, *other]
+
+
+@pytest.mark.parametrize("broken", ["{", "", "[]", '{"a": 1}'])
+def test_answers_that_are_none_are_named(tmp_path, broken):
+    folder = Cell("glyphs", "vae", 0).folder(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / store.ANSWERS).write_text(broken)
+    (tmp_path / "glyphs" / "vae" / "seed_old").mkdir()
+    (tmp_path / "glyphs" / "vae" / "seed_old" / store.ANSWERS).write_text("{}")
+    assert store.stored_cells(tmp_path, "glyphs") == [Cell("glyphs", "vae", 0)]
+    with pytest.raises(ValueError, match=r"answers\.json: expected the answers of a cell"):
+        Answers.open(folder)
 
 
 def test_an_update_is_timed_without_trained_weights(tmp_path, monkeypatch):
@@ -562,8 +599,7 @@ def test_cells_beside_one_another_give_the_numbers_of_cells_one_by_one(grid, pla
     """Stopped before anything begins, then worked off; the longest, which is first, breaks: its process is replaced."""
     broken = tiny(dkm={"stages": [{"share": 1.0, "learning_rate": 1e30, "patience": 0}]})
     there, cells = beside(tmp_path), plan(broken, kinds=(*PAIR, "dkm"))
-    there.runs.joinpath("glyphs").mkdir(parents=True)
-    shutil.copy(place.runs / "glyphs" / "judge.safetensors", there.runs / "glyphs")
+    copy_judge(place, there)
     assert not run_grid(cells, broken, there, until=0.0)
     assert {status(cell, broken, there.runs).state for cell in cells} == {"waiting"}
     said = []

@@ -1,10 +1,12 @@
 """The benchmark's stored results are what its stored answers come to, under the protocol as it is."""
 
 import json
+import re
 import tarfile
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from mnemon.evaluation.benchmark.cell import STEPS
 from mnemon.evaluation.benchmark.grid import is_of_other_settings, plan, status
@@ -43,6 +45,13 @@ def test_every_model_has_a_picture(data):
     cells = {cell.kind for cell in plan(PROTOCOL, data=[data])}
     without = {json.loads(line.rstrip(",\n"))["model"] for line in _lines(data) if "holds bits" in line}
     assert {path.stem for path in (RESULTS / "memory" / data).glob("*.png")} == cells - without
+
+
+@pytest.mark.parametrize("data", PROTOCOL.sets)
+def test_samples_were_judged_by_the_judge_that_is_stored(data):
+    accuracy = float(load_file(RESULTS / "memory" / data / "judge.safetensors")["accuracy"])
+    told = {found for line in _lines(data) for found in re.findall(r"judge=([0-9.]+)", line)}
+    assert told == {f"{accuracy:.3g}"}
 
 
 def _lines(data):

@@ -209,8 +209,9 @@ def results_path(data: str, protocol: Protocol, place: Place) -> Path:
     return place.out / f"memory_{data}{'_quick' if protocol.name == 'memory-quick' else ''}.json"
 
 
-def write_data(data: str, protocol: Protocol, place: Place) -> None:
-    write_results(results_path(data, protocol, place), gather(place.runs, data))
+def write_data(data: str, protocol: Protocol, place: Place) -> set[str]:
+    """Returns the models whose results stay as they are, because the file has more numbers of them than the runs."""
+    return write_results(results_path(data, protocol, place), gather(place.runs, data))
 
 
 def _told(cell: Cell, place: Place) -> str:

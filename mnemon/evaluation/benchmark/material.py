@@ -61,8 +61,9 @@ def named_images(data: str, protocol: Protocol, place: Place) -> ImageSet:
 
 
 def judge_of(data: str, protocol: Protocol, place: Place) -> Judge | None:
-    """The judge of a data set, trained when it is first asked for, then read from its file; None without labels."""
-    path = place.runs / data / "judge.safetensors"
+    """The judge of a data set, trained when it is first asked for, then read from its file; None without labels. It
+    stands with the results, since what is judged by another cannot be compared with them."""
+    path = place.out / "memory" / data / "judge.safetensors"
     return Judge.cached(path, test_images(data, protocol, place).every, num_steps=protocol.sizes.judge_steps)
 
 

@@ -14,6 +14,7 @@ from mnemon.core.state import atomic_path
 from mnemon.evaluation import results
 from mnemon.evaluation.benchmark.protocol import KINDS, differing, fingerprint
 from mnemon.evaluation.likelihood import student
+from mnemon.evaluation.page_section import grouped_by
 from mnemon.evaluation.questions import QUESTIONS, read_note
 
 ANSWERS = "answers.json"
@@ -57,7 +58,11 @@ class Answers:
         path = folder / ANSWERS
         if not path.is_file():
             return cls(path, None if settings is None else fingerprint(settings), None, {}, settings=settings)
-        found = cls(path, **json.loads(path.read_text(encoding="utf-8")))
+        try:
+            found = cls(path, **json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            told = f"{path}: expected the answers of a cell, got something else ({error}); delete it"
+            raise ValueError(told) from error
         if settings is not None and (other := found.other_settings(settings)):
             raise ValueError(
                 f"{folder}: answers of other settings than those asked for ({'; '.join(other[:3])}); delete it, or use "
@@ -106,7 +111,8 @@ class Answers:
 def stored_cells(runs: Path, data: str) -> list[Cell]:
     """Those that have answers."""
     found = sorted((runs / data).glob(f"*/seed*/{ANSWERS}"))
-    return [Cell(data, path.parent.parent.name, int(path.parent.name.removeprefix("seed"))) for path in found]
+    names = [(path.parent.parent.name, path.parent.name.removeprefix("seed")) for path in found]
+    return [Cell(data, kind, int(seed)) for kind, seed in names if seed.isdecimal()]
 
 
 def gather(runs: Path, data: str) -> list[dict[str, Any]]:
@@ -127,24 +133,35 @@ def in_order(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(records, key=place)
 
 
-def write_results(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    """One record on a line: there are many. Models of which the file has records, and these have none, keep theirs:
-    who makes the numbers of one model again loses no others."""
+def write_results(path: Path, records: Sequence[dict[str, Any]]) -> set[str]:
+    """One record on a line: there are many. Models of which the file has more numbers, seeds counted, than these are
+    keep theirs, so that who makes some numbers again, or is stopped halfway, loses no others. Returns those that these
+    have some of, too."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    models = {record["model"] for record in records}
-    kept = [record for record in _stored(path) if record["model"] in {*KINDS} - models]
-    lines = ",\n".join(json.dumps(record) for record in in_order([*kept, *records]))
+    new, old = (grouped_by(some, lambda record: str(record["model"])) for some in (records, stored_results(path)))
+    kept = {model for model in old if model in KINDS and _numbers(old[model]) > _numbers(new.get(model, []))}
+    written = [record for model in {*new, *kept} for record in (old if model in kept else new)[model]]
+    lines = ",\n".join(json.dumps(record) for record in in_order(written))
     with atomic_path(path) as temporary:
         Path(temporary).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    return kept & set(new)
 
 
-def _stored(path: Path) -> list[dict[str, Any]]:
+def _numbers(records: Iterable[Mapping[str, Any]]) -> int:
+    """How many there are, each seed for itself."""
+    return sum(record["num_seeds"] or 1 for record in records if record["value"] is not None)
+
+
+def stored_results(path: Path) -> list[dict[str, Any]]:
+    """What a results file holds, none where there is no file; refused where it holds something else."""
     if not path.is_file():
         return []
     try:
         found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: expected results, got what is no JSON ({error}); move it away") from error
+    if not (isinstance(found, list) and all(isinstance(record, dict) and "model" in record for record in found)):
+        raise ValueError(f"{path}: expected results, a list of records, got something else; move it away")
     return found
 
 
@@ -172,7 +189,8 @@ def _mean(group: list[dict[str, Any]]) -> dict[str, Any]:
         return dict(first)
     values = [float(record["value"]) for record in group]
     error = statistics.stdev(values) / math.sqrt(number)
-    command = str(first["command"]).replace(f" --seed {first['seed']}", "")
+    seeds = "".join(f" --seed {record['seed']}" for record in group)
+    command = str(first["command"]).replace(f" --seed {first['seed']}", seeds)
     return results.result(**{
         **first, "value": statistics.fmean(values), "interval": float(f"{student(number) * error:.4g}"),
         "num_seeds": number, "seed": None, "command": command,
