@@ -10,12 +10,11 @@ from typing import Any
 from mnemon import boards, report
 from mnemon.evaluation.conditions import conditions
 from mnemon.evaluation.curves import figures
-from mnemon.evaluation.jobs import SUMMARY, Advice, advise, holds_nothing, summary, without_answer
+from mnemon.evaluation.jobs import RULE, SHORT_NOTE, SUMMARY, Advice, advise, holds_nothing, summary, without_answer
 from mnemon.evaluation.leaderboard import Column, columns, data_sets, number_text
 from mnemon.evaluation.page_section import Section
 from mnemon.evaluation.questions import BY_NAME, GROUPS, QUICK, benchmark_records, is_quick
 from mnemon.evaluation.tables import experiment_sections, of_experiments
-from mnemon.evaluation.which_memory import RULE, SHORT_NOTE
 from mnemon.report import Html
 
 PICTURES = "memory"

@@ -72,7 +72,6 @@ def memory(
     from mnemon.evaluation.benchmark.grid import checked_status, plan, results_path, run_grid, status
     from mnemon.evaluation.benchmark.material import Place
     from mnemon.evaluation.benchmark.protocol import Protocol
-    from mnemon.evaluation.benchmark.store import stored_results
 
     began = time.monotonic()
     console = make_console(quiet or as_json)
@@ -91,38 +90,18 @@ def memory(
         return
     make_folder(place.runs)
     make_folder(place.out)
-    files = {cell.data: results_path(cell.data, protocol, place) for cell in cells}
-    for path in files.values():
-        stored_results(path)  # is refused now where it could not be written into then
     until = None if minutes is None else began + 60 * minutes
     done = run_grid(cells, protocol, place, until=until, retry=retry, say=lambda text: say(console, text))
     found = [status(cell, protocol, place.runs) for cell in cells]
     counts = {name: sum(one.state == name for one in found) for name in ("done", "failed", "begun", "waiting")}
+    files = [str(results_path(name, protocol, place)) for name in dict.fromkeys(cell.data for cell in cells)]
     if as_json:
-        print_json(
-            {
-                "complete": done,
-                **counts,
-                "seconds": time.monotonic() - began,
-                "results": [str(path) for path in files.values()],
-            }
-        )
+        print_json({"complete": done, **counts, "seconds": time.monotonic() - began, "results": files})
         return
     told = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
-    say(console, f"cells: {told}; {time.monotonic() - began:.0f} s; results: {', '.join(map(str, files.values()))}")
-    _say_what_stays(files, protocol, place, console)
+    say(console, f"cells: {told}; {time.monotonic() - began:.0f} s; results: {', '.join(files)}")
     if not done:
         say(console, "the same command goes on from here")
-
-
-def _say_what_stays(files: dict[str, Path], protocol: Any, place: Any, console: Console) -> None:
-    """Of which models a results file has more numbers than the runs."""
-    from mnemon.evaluation.benchmark.grid import write_data
-
-    for data, path in files.items():
-        kept = write_data(data, protocol, place) if path.is_file() else set()
-        if kept:
-            say(console, f"{path} has more numbers of {', '.join(sorted(kept))} than {place.runs}, and keeps them")
 
 
 def _show_plan(found: list[Any], protocol: Any, console: Console, as_json: bool) -> None:

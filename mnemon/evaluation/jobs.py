@@ -1,9 +1,4 @@
-"""Which memory for which job, in plain words: every winner, tie and warning is read off the numbers by one rule.
-
-The rule: on a data set, the best model leads if its interval does not overlap with the next one's; otherwise it cannot
-be told from those that follow it, up to the first whose interval does not overlap. Over data sets, a model is named for
-a job if no other is more often among the best.
-"""
+"""Which memory for which job, in plain words: every winner, tie and warning is read off the numbers by one `RULE`."""
 
 from __future__ import annotations
 
@@ -14,6 +9,16 @@ from dataclasses import dataclass
 from mnemon.evaluation.leaderboard import Column, score_text, unit_text, where_text
 from mnemon.registry import MODELS
 
+RULE = (
+    "The sentences are read off the tables below by one rule. A model leads on a data set if its interval does not "
+    "overlap with the next one's; else it cannot be told from those that follow it, up to the first whose interval "
+    "does not overlap. A model is named for a job if no other is among the best on more data sets. Where a cost is "
+    "judged, models without a memory are left out."
+)
+SHORT_NOTE = (
+    "In brackets: on how many of the data sets with a ranked answer a model is among the best. A memory that is not of "
+    "fixed size keeps every frame."
+)
 NO_MEMORY = ("copy",)
 """Baselines that give back what they are shown."""
 

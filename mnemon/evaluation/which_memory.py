@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mnemon.evaluation.conditions import conditions
-from mnemon.evaluation.jobs import SUMMARY, advise, summary, without_answer
+from mnemon.evaluation.jobs import RULE, SHORT_NOTE, SUMMARY, advise, summary, without_answer
 from mnemon.evaluation.leaderboard import (
     Column,
     columns,
@@ -26,16 +26,6 @@ Made by `mnemon results` from `results/*.json`; do not edit by hand. What is tra
 (`mnemon bench memory`): the same data, nets of the same size, one short budget of updates; what a model has of its own,
 and which memories are not trained, is in [benchmark.md](benchmark.md).
 """
-RULE = (
-    "The sentences are read off the tables below by one rule. A model leads on a data set if its interval does not "
-    "overlap with the next one's; else it cannot be told from those that follow it, up to the first whose interval "
-    "does not overlap. A model is named for a job if no other is among the best on more data sets. Where a cost is "
-    "judged, models without a memory are left out."
-)
-SHORT_NOTE = (
-    "In brackets: on how many of the data sets with a ranked answer a model is among the best. A memory that is not of "
-    "fixed size keeps every frame."
-)
 NOT_RUN = """The benchmark has not been run yet, so this page has no advice to give. `mnemon bench memory` runs it, and
 `mnemon results` then makes this page again. What is measured so far is in [results.md](results.md).
 """

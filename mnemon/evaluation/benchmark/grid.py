@@ -13,7 +13,7 @@ from mnemon.data.named_sets import CATALOG
 from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, Work, free_memory, run_cell
 from mnemon.evaluation.benchmark.material import Place, judge_of
 from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
-from mnemon.evaluation.benchmark.store import Answers, Cell, gather, stored_cells, write_results
+from mnemon.evaluation.benchmark.store import Answers, Cell, gather, stored_cells, stored_results, write_results
 from mnemon.evaluation.benchmark.workers import Job, work_off
 from mnemon.training.config import nearest
 from mnemon.training.progress import OutOfTime
@@ -109,12 +109,20 @@ def run_grid(
     say: Say = lambda text: None,
 ) -> bool:
     """Work off the cells; True when all are done, False when the time was over before. Results files are written after
-    every cell. Another process that works on the same runs is refused: each would overwrite what the other found."""
+    every cell, and in the end once more: an earlier run may have been killed before it did. Another process that works
+    on the same runs is refused: each would overwrite what the other found."""
+    cells = list(cells)
     with sole_process(place.runs, "--runs"):
-        waiting = _waiting(list(cells), protocol, place, retry)
+        waiting = _waiting(cells, protocol, place, retry)
         if place.workers == 1:
-            return _one_by_one([found.cell for found in waiting], protocol, place, until, say)
-        return _side_by_side([found.cell for found in queued(waiting)], protocol, place, until, say)
+            done = _one_by_one([found.cell for found in waiting], protocol, place, until, say)
+        else:
+            done = _side_by_side([found.cell for found in queued(waiting)], protocol, place, until, say)
+        for data in dict.fromkeys(cell.data for cell in cells if stored_cells(place.runs, cell.data)):
+            if stays := write_data(data, protocol, place):
+                path = results_path(data, protocol, place)
+                say(f"{path} has more numbers of {', '.join(sorted(stays))} than {place.runs}, and keeps them")
+    return done
 
 
 def queued(waiting: Iterable[Status]) -> list[Status]:
@@ -128,6 +136,7 @@ def _waiting(cells: Sequence[Cell], protocol: Protocol, place: Place, retry: boo
     waiting = []
     for data in dict.fromkeys(cell.data for cell in cells):
         check_answers(data, protocol, place)
+        stored_results(results_path(data, protocol, place))  # refused before anything is trained
     for cell in cells:
         if retry:
             answers = Answers.open(cell.folder(place.runs))
@@ -136,9 +145,6 @@ def _waiting(cells: Sequence[Cell], protocol: Protocol, place: Place, retry: boo
         found = status(cell, protocol, place.runs)
         if found.state in ("begun", "waiting"):
             waiting.append(found)
-    for data in dict.fromkeys(cell.data for cell in cells):  # it may have been killed before they were written
-        if stored_cells(place.runs, data):
-            write_data(data, protocol, place)
     return waiting
 
 

@@ -1,0 +1,88 @@
+"""What a benchmark keeps: answers, records over seeds, results files that never get poorer."""
+
+import json
+import math
+import statistics
+
+import pytest
+from scipy import stats
+
+from mnemon.evaluation.benchmark import store
+from mnemon.evaluation.benchmark.cell import update_times
+from mnemon.evaluation.benchmark.store import Answers, Cell, summarise
+from mnemon.evaluation.questions import EXPERIMENT, empty_note
+from mnemon.evaluation.results import result
+
+
+def test_seeds_are_summed_up_with_students_interval():
+    def record(seed, value, note="joint"):
+        return result(
+            experiment=EXPERIMENT, model="vae", metric="bound", seed=seed, num_seeds=1, value=value, interval=0.5,
+            note=note, command=f"mnemon bench memory --data d --model vae --seed {seed}",
+        )  # fmt: skip
+
+    values = [-90.0, -91.0, -95.0]
+    failed = empty_note("joint", "failed", "NaN")
+    (found,) = summarise([*(record(seed, value) for seed, value in enumerate(values)), record(3, None, failed)])
+    half = stats.t.ppf(0.975, 2) * statistics.stdev(values) / math.sqrt(3)
+    assert (found["value"], found["num_seeds"], found["seed"]) == (-92.0, 3, None)
+    assert found["interval"] == pytest.approx(half, rel=1e-3)
+    assert found["command"] == "mnemon bench memory --data d --model vae --seed 0 --seed 1 --seed 2"
+    (alone,) = summarise([record(0, -90.0)])
+    assert (alone["interval"], alone["num_seeds"], alone["seed"]) == (0.5, 1, 0)
+    (nothing,) = summarise([record(0, None, failed), record(1, None, failed)])
+    assert nothing["value"] is None
+
+
+def test_other_models_keep_their_results(tmp_path):
+    """Numbers of one model are made again in a folder of runs that knows no others."""
+    path = tmp_path / "memory_glyphs.json"
+    notes = {"vae": "joint", "dkm": "joint", "copy": "recall: reads=1"}
+    old = [result(experiment=EXPERIMENT, model=model, value=1.0, note=note) for model, note in notes.items()]
+    store.write_results(path, old)
+    new = [result(experiment=EXPERIMENT, model="dkm", value=2.0, note="conditional")]
+    assert store.write_results(path, new) == set()
+    assert json.loads(path.read_text()) == [old[0], new[0], old[2]]
+    for broken in ("not json", '{"a": 1}', "[1]"):
+        path.write_text(broken)
+        with pytest.raises(ValueError, match="expected results"):
+            store.write_results(path, new)
+        assert path.read_text() == broken
+
+
+def test_fewer_numbers_do_not_replace_more(tmp_path):
+    """Of a model that was stopped halfway, or has one seed of three; the same number of them does."""
+
+    def numbers(*notes, value=1.0, seeds=1, model="vae"):
+        return [result(experiment=EXPERIMENT, model=model, value=value, num_seeds=seeds, note=note) for note in notes]
+
+    path = tmp_path / "memory_glyphs.json"
+    other = numbers("joint", model="dkm")
+    stored = [*numbers("joint", "conditional", seeds=3), *other]
+    store.write_results(path, stored)
+    for fewer in (numbers("joint", seeds=3), numbers("joint", "conditional")):
+        assert store.write_results(path, [*fewer, *other]) == {"vae"}
+        assert json.loads(path.read_text()) == stored
+    again = numbers("joint", "conditional", value=2.0, seeds=3)
+    assert store.write_results(path, again) == set()
+    assert json.loads(path.read_text()) == [*again, *other]
+
+
+@pytest.mark.parametrize("broken", ["{", "", "[]", '{"a": 1}'])
+def test_answers_that_are_none_are_named(tmp_path, broken):
+    folder = Cell("glyphs", "vae", 0).folder(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / store.ANSWERS).write_text(broken)
+    (tmp_path / "glyphs" / "vae" / "seed_old").mkdir()
+    (tmp_path / "glyphs" / "vae" / "seed_old" / store.ANSWERS).write_text("{}")
+    assert store.stored_cells(tmp_path, "glyphs") == [Cell("glyphs", "vae", 0)]
+    with pytest.raises(ValueError, match=r"answers\.json: expected the answers of a cell"):
+        Answers.open(folder)
+
+
+def test_times_of_updates_leave_out_the_first_epoch():
+    lines = [{"kind": "train", "frames_per_second": rate} for rate in (10, 100, 200, 400)]
+    lines.insert(2, {"kind": "validation"})
+    found = update_times(lines, 100)
+    assert found.value == pytest.approx((1000 + 500 + 250) / 3)
+    assert found.interval == pytest.approx(stats.t.ppf(0.975, 2) * stats.sem([1000.0, 500.0, 250.0]))
