@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from mnemon.core.checks import check_size, common_batch
 from mnemon.core.state import State, rank
@@ -54,22 +53,28 @@ def read_windows(state: SpatialState, windows: Tensor, read_size: int) -> Tensor
     inner = windows.shape[depth:-1]
     windows = windows.expand(*batch, *inner, KEY_DIM)
     memory = state.memory.expand(*batch, *state.memory.shape[-3:]).reshape(-1, *state.memory.shape[-3:])
-    count = inner.numel()
-    if not count:  # grids of no windows are refused by torch
-        return memory.new_zeros(*batch, *inner, memory.shape[1], read_size, read_size)
-    flat = _affine(*windows.unbind(-1)).reshape(-1, 2, 3)
-    grid = F.affine_grid(flat, [len(flat), 1, read_size, read_size], align_corners=False)
-    # all windows of a map below each other in one tall grid: the map is not copied for each of them
-    tall = grid.reshape(len(memory), count * read_size, read_size, 2)
-    found = F.grid_sample(memory, tall.to(memory.dtype), align_corners=False)
-    found = found.unflatten(2, (count, read_size)).movedim(2, 1)
+    windows = windows.reshape(len(memory), -1, KEY_DIM).to(memory.dtype)
+    scale, across, down = windows.unbind(-1)
+    columns = _interpolation(scale, across, read_size, memory.shape[-1])
+    rows = _interpolation(scale, down, read_size, memory.shape[-2])
+    strips = torch.einsum("bchw,bnxw->bnhcx", memory, columns)
+    found = torch.einsum("bnyh,bnhcx->bncyx", rows, strips)
     return found.reshape(*batch, *inner, *found.shape[2:])
 
 
-def _affine(scale: Tensor, across: Tensor, down: Tensor) -> Tensor:
-    """Shapes: (...) each -> (..., 2, 3)"""
-    zero = torch.zeros_like(scale)
-    return torch.stack((torch.stack((scale, zero, across), -1), torch.stack((zero, scale, down), -1)), -2)
+def _interpolation(scale: Tensor, place: Tensor, read_size: int, size: int) -> Tensor:
+    """How much of each pixel of a side of the map is in each pixel of a window's: that of the two it lies between.
+
+    A window is not turned, so that its rows and its columns are interpolated apart, by products of matrices: these are
+    summed up in one order, which the gradient of a sampled grid is not on a GPU.
+
+    Shapes: (*N) both -> (*N, R, size)
+    """
+    steps = torch.arange(read_size, dtype=scale.dtype, device=scale.device)
+    at = scale[..., None] * ((2 * steps + 1) / read_size - 1) + place[..., None]
+    pixel = ((at + 1) * size - 1) / 2
+    pixels = torch.arange(size, dtype=scale.dtype, device=scale.device)
+    return (1 - (pixel[..., None] - pixels).abs()).clamp(min=0)
 
 
 def corner_keys(like: Tensor) -> Tensor:

@@ -42,6 +42,7 @@ from mnemon.training.setup import (
     fresh_model,
     launch,
     make_fabric,
+    one_order,
     products,
     set_stage_regulariser,
     sole_training,
@@ -80,8 +81,9 @@ def train(
     with sole_training(folder):
         saved = checkpoint.find_state(folder, config, resume)
         launch(fabric)
-        trainer = Trainer(config, folder, data, model, fabric, Bar(console or Console(), silent=quiet), until)
-        with products(tf32=config.training.tf32):
+        settings = config.training
+        with products(tf32=settings.tf32), one_order(fabric.device, deterministic=settings.deterministic):
+            trainer = Trainer(config, folder, data, model, fabric, Bar(console or Console(), silent=quiet), until)
             return trainer.run(saved)
 
 

@@ -262,6 +262,9 @@ class TrainingConfig:
     """Leave it to PyTorch whether a GPU rounds what it multiplies to 10 bits (by default, in convolutions). False: all
     23 bits; for energies, whose gradients are third derivatives."""
     seed: int = 0
+    deterministic: bool = True
+    """On a GPU, use kernels that sum in one order, so that the same seed gives the same weights, also when resumed.
+    False: whichever kernel is fastest (the models of the benchmark then take 0 to 16% less time for an update)."""
     log_every: int = 50
     checkpoint_every: int | None = None
     """Batches between checkpoints within an epoch; one is always written at an epoch's end."""

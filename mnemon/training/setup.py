@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -138,6 +139,25 @@ def products(*, tf32: bool) -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
+
+
+@contextlib.contextmanager
+def one_order(device: torch.device, *, deterministic: bool) -> Iterator[None]:
+    """With kernels of the GPU that sum in one order. What has no such kernel is warned of by name, and used. Whoever
+    asked PyTorch for this already keeps their own settings."""
+    if not deterministic or device.type != "cuda" or torch.are_deterministic_algorithms_enabled():
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the library is first used
+    memory: Any = torch.utils.deterministic
+    fills = memory.fill_uninitialized_memory
+    try:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        memory.fill_uninitialized_memory = False  # costs time, and finds faults only
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        memory.fill_uninitialized_memory = fills
 
 
 def check_batch(config: Config, world_size: int) -> None:

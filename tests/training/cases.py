@@ -87,9 +87,10 @@ def of_kind(kind, **changes):
     return config(model=model, **changes)
 
 
-def fit(settings, folder, *, data=None, quiet=True, **options):
+def fit(settings, folder, *, data=None, accelerator="cpu", quiet=True, **options):
     """Train on the CPU, quietly."""
-    return train(settings, folder, data=data or training_data(settings), accelerator="cpu", quiet=quiet, **options)
+    data = data or training_data(settings)
+    return train(settings, folder, data=data, accelerator=accelerator, quiet=quiet, **options)
 
 
 def records(folder, kind=None):

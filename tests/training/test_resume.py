@@ -47,12 +47,12 @@ class Interrupting(io.StringIO):
         return super().write(text)
 
 
-def fit_interrupted(settings, folder, *texts):
+def fit_interrupted(settings, folder, *texts, **options):
     for number, text in enumerate(texts):
         console = Console(file=Interrupting(text), width=200)
         with pytest.raises(KeyboardInterrupt):
-            fit(settings, folder, resume=number > 0, console=console, quiet=False)
-    return fit(settings, folder, resume=True)
+            fit(settings, folder, resume=number > 0, console=console, quiet=False, **options)
+    return fit(settings, folder, resume=True, **options)
 
 
 @pytest.mark.parametrize("kind", SIZES)
