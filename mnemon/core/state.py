@@ -232,6 +232,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[str]:
     path = Path(path)
     if not path.parent.is_dir():
         raise ValueError(f"save: expected an existing folder, got {path.parent}; create it first")
+    if path.is_dir():
+        raise ValueError(f"save: expected a file, got {path}, which is a folder; name a file in it")
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     os.close(handle)
     try:

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -48,11 +48,9 @@ class Score:
     @property
     def why_not(self) -> str:
         """What stands in place of a value."""
-        if self.record is None:
-            return "not measured yet"
         if self.note.reason is not None:
             return self.note.reason if self.note.outcome == "does not apply" else f"failed: {self.note.reason}"
-        return "not a finite number"
+        return "not measured yet" if self.record is None else "not a finite number"
 
     @property
     def common_reason(self) -> str:
@@ -131,8 +129,8 @@ def columns(records: Iterable[Mapping[str, Any]], data: str) -> list[Column]:
         mine = [(record, note) for record, note in asked if note.question == question.name]
         for settings in _headlines(question, mine) if mine else ():
             scores = _scores(question, mine, settings, usual)
-            missing = Note(question.name, {})
-            filled = {model: scores.get(model, Score(model, None, missing)) for model in models}
+            elsewhere = {record["model"] for record, _ in mine}
+            filled = {model: scores.get(model) or _unscored(model, question, elsewhere) for model in models}
             found.append(Column(question, data, settings, filled, growing))
     return found
 
@@ -155,6 +153,12 @@ def _scores(
     for record, note in (*measured, *(pair for pair in asked if pair[1].outcome != "measured")):
         scores.setdefault(record["model"], Score(record["model"], record, note))
     return scores
+
+
+def _unscored(model: str, question: Question, elsewhere: Collection[str]) -> Score:
+    """A model that has no answer here, or only under other settings, as on another device."""
+    reason = "measured at other settings only" if model in elsewhere else None
+    return Score(model, None, Note(question.name, {}, "does not apply" if reason else "measured", reason))
 
 
 def _from_half(floats: int | None, usual: int) -> float:
@@ -242,6 +246,7 @@ PHRASES = {
     "examples": "{} example{} of each",
     "ways": "{} classes",
     "shots": "{} example{} of each",
+    "device": "on {}",
     "judge": "by a classifier that is right in a share of {}",
 }
 

@@ -55,6 +55,8 @@ BOUND: dict[str, Any] = {"metric": "bound", "unit": "nats/frame", "higher_is_bet
 ERROR: dict[str, Any] = {"metric": "mse_recalled", "unit": "per pixel", "higher_is_better": False, "scored": "written"}
 HALF = "with about half of its memory"
 COST: dict[str, Any] = {"group": "cost", "higher_is_better": False}
+ON_DEVICE: tuple[str, ...] = ("device",)
+"""Settings of what depends on the machine: numbers of two machines do not stand in one column."""
 
 QUESTIONS: tuple[Question, ...] = (
     Question(
@@ -147,23 +149,23 @@ QUESTIONS: tuple[Question, ...] = (
         asks="Which share of the written frames is the nearest one of some sample, of as many samples as frames?",
     ),
     Question(
-        "write_latency", "Time to write an episode", metric="write_latency", unit="ms", **COST,
+        "write_latency", "Time to write an episode", metric="write_latency", unit="ms", **COST, settings=ON_DEVICE,
         asks="How long does it take to write one episode?",
     ),
     Question(
-        "read_latency", "Time to read a frame", metric="read_latency", unit="ms", **COST,
+        "read_latency", "Time to read a frame", metric="read_latency", unit="ms", **COST, settings=ON_DEVICE,
         asks="How long does it take to read one frame once?",
     ),
     Question(
-        "write_rate", "Frames written in a second", "cost", "write_rate", "frames/s", True,
+        "write_rate", "Frames written in a second", "cost", "write_rate", "frames/s", True, settings=ON_DEVICE,
         asks="How many frames are written in a second, many episodes at a time?",
     ),
     Question(
-        "read_rate", "Frames read in a second", "cost", "read_rate", "frames/s", True,
+        "read_rate", "Frames read in a second", "cost", "read_rate", "frames/s", True, settings=ON_DEVICE,
         asks="How many frames are read in a second, many episodes at a time?",
     ),
     Question(
-        "peak_memory", "Working memory", metric="peak_memory", unit="MB", **COST, needs=("gpu",),
+        "peak_memory", "Working memory", metric="peak_memory", unit="MB", **COST, settings=ON_DEVICE, needs=("gpu",),
         asks="How much memory of the device do writing and reading that many episodes take at the most?",
     ),
     Question(
@@ -171,7 +173,8 @@ QUESTIONS: tuple[Question, ...] = (
         asks="How many bytes is the memory of one episode?",
     ),
     Question(
-        "train_step", "Time of a training step", metric="train_step", unit="ms", **COST, needs=("training",),
+        "train_step", "Time of a training step", metric="train_step", unit="ms", **COST, settings=ON_DEVICE,
+        needs=("training",),
         asks="How long does one update of the weights take?",
     ),
 )  # fmt: skip

@@ -53,7 +53,7 @@ def read_windows(state: SpatialState, windows: Tensor, read_size: int) -> Tensor
     inner = windows.shape[depth:-1]
     windows = windows.expand(*batch, *inner, KEY_DIM)
     memory = state.memory.expand(*batch, *state.memory.shape[-3:]).reshape(-1, *state.memory.shape[-3:])
-    windows = windows.reshape(len(memory), -1, KEY_DIM).to(memory.dtype)
+    windows = windows.reshape(len(memory), inner.numel(), KEY_DIM).to(memory.dtype)
     scale, across, down = windows.unbind(-1)
     columns = _interpolation(scale, across, read_size, memory.shape[-1])
     rows = _interpolation(scale, down, read_size, memory.shape[-2])

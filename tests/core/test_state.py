@@ -172,6 +172,12 @@ def test_save_into_a_folder_that_is_not_there(tmp_path):
         mixture().save(tmp_path / "nowhere" / "m.safetensors")
 
 
+def test_save_onto_a_folder(tmp_path):
+    with pytest.raises(ValueError, match=r"expected a file, got .*, which is a folder; name a file in it"):
+        mixture().save(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
 def test_readers_never_see_a_half_written_file(tmp_path):
     path = tmp_path / "m.safetensors"
     state = MixtureState(torch.zeros(30, 20, 40), torch.eye(20).expand(30, 20, 20), torch.zeros(30, 40), torch.ones(30))

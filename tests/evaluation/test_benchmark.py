@@ -237,6 +237,9 @@ def test_numbers_are_what_they_should_be(grid):
     assert value("slots", "sample_nearest") == 0
     assert value("slots", "state_bytes") == 4 * 3 * 784
     assert value("vae", "train_step") > 0
+    timed = [r for r in grid.records if r["unit"] in ("ms", "frames/s") and r["value"] is not None]
+    machines = {read_note(r["note"]).settings["device"] for r in timed}
+    assert machines == {f"{torch.get_num_threads()} CPU core{'s' * (torch.get_num_threads() > 1)}"}
 
 
 def test_pictures_are_beside_the_results(grid, place):

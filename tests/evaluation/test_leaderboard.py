@@ -63,6 +63,17 @@ def test_lower_is_better_where_the_question_says_so():
     assert not BY_NAME["write_latency"].higher_is_better
 
 
+def test_times_of_two_machines_do_not_stand_in_one_column():
+    times = [
+        made_up("train_step", model, "digits", value, note=write_note("train_step", device=device))
+        for model, value, device in (("a", 5.0, "NVIDIA H200"), ("b", 900.0, "2 CPU cores"), ("c", 7.0, "NVIDIA H200"))
+    ]
+    found = column(times, "train_step")
+    assert [score.model for score in found.ranked] == ["a", "c"]
+    assert found.scores["b"].why_not == "measured at other settings only"
+    assert where_text(found) == "on NVIDIA H200"
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, None])
 def test_what_is_no_number_is_no_answer(value):
     records = [*joint(-90.0), made_up("joint", "broken", "digits", value)]

@@ -69,6 +69,17 @@ def test_between_pixels_it_is_interpolated():
     torch.testing.assert_close(read_windows(state, half[None], 4)[0], expected)
 
 
+def test_any_window_against_a_sampled_grid():
+    """Of a map that is not square, by torch's own sampling, which goes from pixel to pixel."""
+    state, windows = state_of(shape=(3, 7, 10)), windows_of(1.5 * torch.randn(50, 3, dtype=torch.float64))
+    zero = torch.zeros(50, dtype=torch.float64)
+    scale, across, down = windows.unbind(-1)
+    turns = torch.stack((scale, zero, across, zero, scale, down), -1).view(50, 2, 3)
+    grid = torch.nn.functional.affine_grid(turns, [50, 1, 6, 6], align_corners=False)
+    sampled = torch.nn.functional.grid_sample(state.memory.expand(50, -1, -1, -1), grid, align_corners=False)
+    torch.testing.assert_close(read_windows(state, windows, 6), sampled)
+
+
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
 def test_each_map_has_its_own_windows(batch):
     state = state_of(*batch, shape=(2, 6, 9))
@@ -118,3 +129,4 @@ def test_windows_of_another_batch_and_none_at_all():
     ):
         read_windows(state_of(2), torch.zeros(3, 4, 3, dtype=torch.float64), 5)
     assert read_windows(state_of(2), torch.zeros(2, 0, 3, dtype=torch.float64), 5).shape == (2, 0, 3, 5, 5)
+    assert read_windows(state_of(0), torch.zeros(0, 4, 3, dtype=torch.float64), 5).shape == (0, 4, 3, 5, 5)

@@ -43,7 +43,7 @@ def costs(subject: Subject, asked: set[str]) -> Records:
     for question, values in times.items():
         if question in asked:
             scale = 1000.0 if question.endswith("latency") else 1.0
-            yield subject.record(question, Estimate.of(scale * values))
+            yield subject.record(question, Estimate.of(scale * values), subject.machine)
     if "state_bytes" in asked:
         yield subject.record("state_bytes", Estimate(4.0 * count_floats(model, state), math.nan, 1))
     if "peak_memory" in asked:
@@ -51,13 +51,13 @@ def costs(subject: Subject, asked: set[str]) -> Records:
         torch.cuda.reset_peak_memory_stats(subject.device)
         model.read(model.write(many), many)
         peak = torch.cuda.max_memory_allocated(subject.device) - before
-        yield subject.record("peak_memory", Estimate(peak / 1e6, math.nan, 1))
+        yield subject.record("peak_memory", Estimate(peak / 1e6, math.nan, 1), subject.machine)
 
 
 def training_step(subject: Subject, asked: set[str]) -> Records:
     """Of a training that starts anew, so that no trained weights are needed."""
     assert subject.time_updates is not None
-    yield subject.record("train_step", subject.time_updates(), memory_floats=None)
+    yield subject.record("train_step", subject.time_updates(), subject.machine, memory_floats=None)
 
 
 def _times(subject: Subject, call: Callable[[], Any]) -> torch.Tensor:

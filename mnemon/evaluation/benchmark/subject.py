@@ -80,6 +80,14 @@ class Subject:
     def device(self) -> torch.device:
         return self.tests.every.device
 
+    @property
+    def machine(self) -> dict[str, str]:
+        """What times and working memory were measured on, as settings of a record."""
+        if self.device.type == "cuda":
+            return {"device": torch.cuda.get_device_name(self.device)}
+        threads = torch.get_num_threads()
+        return {"device": f"{threads} CPU core{'s' * (threads > 1)}"}
+
     def has(self, need: Need) -> bool:
         """Whether the subject has what a question needs."""
         return {
