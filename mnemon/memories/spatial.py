@@ -73,8 +73,10 @@ def _interpolation(scale: Tensor, place: Tensor, read_size: int, size: int) -> T
     steps = torch.arange(read_size, dtype=scale.dtype, device=scale.device)
     at = scale[..., None] * ((2 * steps + 1) / read_size - 1) + place[..., None]
     pixel = ((at + 1) * size - 1) / 2
-    pixels = torch.arange(size, dtype=scale.dtype, device=scale.device)
-    return (1 - (pixel[..., None] - pixels).abs()).clamp(min=0)
+    lower = pixel.floor()
+    share = (pixel - lower)[..., None]
+    after = torch.arange(size, dtype=scale.dtype, device=scale.device) - lower[..., None]
+    return torch.where(after == 0, 1 - share, torch.where(after == 1, share, 0.0))
 
 
 def corner_keys(like: Tensor) -> Tensor:

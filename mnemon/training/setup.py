@@ -141,6 +141,12 @@ def products(*, tf32: bool) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = before[1]
 
 
+def fix_workspace() -> None:
+    """Ask for products of matrices that sum in one order. The setting is read when a process first multiplies on its
+    GPU: commands that use the GPU before they train ask at once."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
 @contextlib.contextmanager
 def one_order(device: torch.device, *, deterministic: bool) -> Iterator[None]:
     """With kernels of the GPU that sum in one order. What has no such kernel is warned of by name, and used. Whoever
@@ -148,7 +154,7 @@ def one_order(device: torch.device, *, deterministic: bool) -> Iterator[None]:
     if not deterministic or device.type != "cuda" or torch.are_deterministic_algorithms_enabled():
         yield
         return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the library is first used
+    fix_workspace()
     memory: Any = torch.utils.deterministic
     fills = memory.fill_uninitialized_memory
     try:

@@ -522,6 +522,31 @@ def test_a_process_that_dies_takes_no_other_cell_with_it(tmp_path):
     assert multiprocessing.active_children() == []
 
 
+def test_a_device_that_failed_is_asked_nothing_more(grid, place, tmp_path, monkeypatch):
+    """In its process, whatever else waits: the same command goes on in another one."""
+    there = Place(tmp_path / "runs", tmp_path / "out", None, "cpu")
+    copy_judge(place, there)
+    cells = plan(tiny(), kinds=("slots", "copy"))
+
+    def fail(*_):
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch, "cdist", fail)  # which samples are compared by
+    with pytest.raises(torch.AcceleratorError):
+        run_grid(cells, tiny(), there)
+    assert {cell.kind: status(cell, tiny(), there.runs).state for cell in cells} == {
+        "slots": "failed", "copy": "waiting",
+    }  # fmt: skip
+    monkeypatch.undo()
+    assert run_grid(cells, tiny(), there)
+    assert {cell.kind: status(cell, tiny(), there.runs).state for cell in cells} == {"slots": "failed", "copy": "done"}
+
+
+def test_another_gpu_than_the_first_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="got cuda:1: trainings take the first GPU; choose another one by"):
+        Place(tmp_path / "runs", tmp_path / "out", None, "cuda:1")
+
+
 def test_cells_beside_one_another_give_the_numbers_of_cells_one_by_one(grid, place, tmp_path):
     """Stopped before anything begins, then worked off; the longest, which is first, breaks: its process is replaced."""
     broken = tiny(dkm={"stages": [{"share": 1.0, "learning_rate": 1e30, "patience": 0}]})

@@ -40,7 +40,7 @@ def test_other_models_keep_their_results(tmp_path):
     notes = {"vae": "joint", "dkm": "joint", "copy": "recall: reads=1"}
     old = [result(experiment=EXPERIMENT, model=model, value=1.0, note=note) for model, note in notes.items()]
     store.write_results(path, old)
-    new = [result(experiment=EXPERIMENT, model="dkm", value=2.0, note="conditional")]
+    new = [result(experiment=EXPERIMENT, model="dkm", value=2.0, note="joint")]
     assert store.write_results(path, new) == set()
     assert json.loads(path.read_text()) == [old[0], new[0], old[2]]
     for broken in ("not json", '{"a": 1}', "[1]"):
@@ -66,6 +66,21 @@ def test_fewer_numbers_do_not_replace_more(tmp_path):
     again = numbers("joint", "conditional", value=2.0, seeds=3)
     assert store.write_results(path, again) == set()
     assert json.loads(path.read_text()) == [*again, *other]
+
+
+def test_later_seeds_do_not_take_away_what_the_first_alone_was_asked(tmp_path):
+    """Nor is a model of another package lost while that is not installed; a question that is no more is."""
+
+    def record(note, model="vae", **values):
+        return result(experiment=EXPERIMENT, model=model, note=note, **{"value": 1.0, "num_seeds": 1, **values})
+
+    path = tmp_path / "memory_glyphs.json"
+    times, elsewhere = record("write_latency: device=2 CPU cores"), record("joint", model="elsewhere")
+    stored = [record("joint"), times, elsewhere, record("asked of old")]
+    path.write_text(json.dumps(stored))
+    later = [record("joint", value=2.0, num_seeds=2)]
+    assert store.write_results(path, later) == {"vae"}
+    assert json.loads(path.read_text()) == [*later, times, elsewhere]
 
 
 @pytest.mark.parametrize("broken", ["{", "", "[]", '{"a": 1}'])

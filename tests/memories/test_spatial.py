@@ -80,6 +80,14 @@ def test_any_window_against_a_sampled_grid():
     torch.testing.assert_close(read_windows(state, windows, 6), sampled)
 
 
+def test_windows_on_whole_pixels_have_a_slope():
+    """The whole map of a ramp that rises by 1 a pixel: a move by 1, half a side of 8, is one of 4 pixels."""
+    ramp = SpatialState(torch.arange(8, dtype=torch.float64).expand(1, 8, 8).contiguous())
+    window = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    read_windows(ramp, window, 8)[0, 0, 4, 4].backward()
+    assert window.grad[0, 1] == pytest.approx(4.0)
+
+
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
 def test_each_map_has_its_own_windows(batch):
     state = state_of(*batch, shape=(2, 6, 9))

@@ -93,7 +93,8 @@ class Work:
 def run_cell(
     cell: Cell, protocol: Protocol, place: Place, until: float | None = None, leave: Collection[str] = ()
 ) -> Answers:
-    """Train and ask; raises `OutOfTime` where the time is over, with all that was done kept.
+    """Train and ask; raises `OutOfTime` where the time is over, with all that was done kept, and
+    `torch.AcceleratorError` where the device failed.
 
     leave: steps that are not to be taken now
     """
@@ -114,6 +115,8 @@ def run_cell(
         raise
     except Exception as error:  # one cell's trouble is not the grid's
         work.give_up("failed", _told(error))
+        if isinstance(error, torch.AcceleratorError):  # but the device's is: no cell can be asked in this process
+            raise
     finally:
         if answers.took:
             answers.save()

@@ -19,6 +19,7 @@ from mnemon.evaluation.benchmark.store import Cell
 from mnemon.evaluation.benchmark.subject import Tests
 from mnemon.training.config import Config, DataConfig
 from mnemon.training.data import TrainingData, preprocessing_of
+from mnemon.training.setup import fix_workspace
 
 KEPT = 16
 """Sets of images that a process holds: those of all data sets of the benchmark."""
@@ -35,6 +36,15 @@ class Place:
     workers: int = 1
     prune: bool = False
     """Delete the weights of a cell that is done."""
+
+    def __post_init__(self) -> None:
+        if self.device.partition(":")[2] not in ("", "0"):
+            raise ValueError(
+                f"--device: expected cpu, cuda or auto, got {self.device}: trainings take the first GPU; choose "
+                "another one by the variable CUDA_VISIBLE_DEVICES"
+            )
+        if self.accelerator == "cuda":  # judges, and memories that are not trained, may come before a training
+            fix_workspace()
 
     @property
     def accelerator(self) -> str:

@@ -15,7 +15,7 @@ from mnemon.evaluation import results
 from mnemon.evaluation.benchmark.protocol import KINDS, differing, fingerprint
 from mnemon.evaluation.likelihood import student
 from mnemon.evaluation.page_section import grouped_by
-from mnemon.evaluation.questions import QUESTIONS, read_note
+from mnemon.evaluation.questions import BY_NAME, QUESTIONS, read_note
 
 ANSWERS = "answers.json"
 PICTURE = "picture"
@@ -124,27 +124,34 @@ def gather(runs: Path, data: str) -> list[dict[str, Any]]:
 
 
 def in_order(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As models and questions are."""
+    """As models and questions are; models that are not known at the moment come last."""
     questions = [question.name for question in QUESTIONS]
 
-    def place(record: Mapping[str, Any]) -> tuple[int, int]:
-        return KINDS.index(record["model"]), questions.index(read_note(record["note"]).question)
+    def place(record: Mapping[str, Any]) -> tuple[int, str, int]:
+        model, question = _asked(record)
+        known = KINDS.index(model) if model in KINDS else len(KINDS)
+        return known, model, questions.index(question)
 
     return sorted(records, key=place)
 
 
 def write_results(path: Path, records: Sequence[dict[str, Any]]) -> set[str]:
-    """One record on a line: there are many. Models of which the file has more numbers, seeds counted, than these are
-    keep theirs, so that who makes some numbers again, or is stopped halfway, loses no others. Returns those that these
-    have some of, too."""
+    """One record on a line: there are many. Where the file has more numbers of a model's answer to a question, seeds
+    counted, than these are, it keeps them: who makes some numbers again, or is stopped halfway, loses no others.
+    Returns the models of which these are some and the file keeps some."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new, old = (grouped_by(some, lambda record: str(record["model"])) for some in (records, stored_results(path)))
-    kept = {model for model in old if model in KINDS and _numbers(old[model]) > _numbers(new.get(model, []))}
-    written = [record for model in {*new, *kept} for record in (old if model in kept else new)[model]]
+    new, old = (grouped_by(some, _asked) for some in (records, stored_results(path)))
+    kept = {asked for asked in old if asked[1] in BY_NAME and _numbers(old[asked]) > _numbers(new.get(asked, []))}
+    written = [record for asked in {*new, *kept} for record in (old if asked in kept else new)[asked]]
     lines = ",\n".join(json.dumps(record) for record in in_order(written))
     with atomic_path(path) as temporary:
         Path(temporary).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-    return kept & set(new)
+    return {model for model, _ in kept} & {model for model, _ in new}
+
+
+def _asked(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Who was asked what."""
+    return str(record["model"]), read_note(record["note"]).question
 
 
 def _numbers(records: Iterable[Mapping[str, Any]]) -> int:

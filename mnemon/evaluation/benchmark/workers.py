@@ -155,6 +155,8 @@ def _work(channel: Connection, protocol: Protocol, place: Place) -> None:
             run_cell(job.cell, protocol, place, job.until, leave)
         except OutOfTime:
             told = "out of time"
+        except torch.AcceleratorError:  # which its cell tells; another process goes on
+            return
         except Exception as error:  # as what can be sent: not every exception can
             told = ValueError(str(error)) if isinstance(error, ValueError) else RuntimeError(repr(error))
         free_memory(place.device)
