@@ -2,7 +2,19 @@
 
 import sys
 
-from benchmarks import addressing, energy, gradient, growth, kanerva_pp, mixture, steps, sweep, training, write
+from benchmarks import (
+    addressing,
+    allocation,
+    energy,
+    gradient,
+    growth,
+    kanerva_pp,
+    mixture,
+    steps,
+    sweep,
+    training,
+    write,
+)
 
 ALL = {
     "write": write.main,
@@ -14,6 +26,7 @@ ALL = {
     "addressing": addressing.main,
     "kanerva_pp": kanerva_pp.main,
     "energy": energy.main,
+    "allocation": allocation.main,
 }
 
 GPU_ONLY = {"steps": steps.main}

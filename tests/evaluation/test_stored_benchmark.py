@@ -11,10 +11,14 @@ from safetensors.torch import load_file
 from mnemon.evaluation.benchmark.cell import STEPS
 from mnemon.evaluation.benchmark.grid import is_of_other_settings, plan, status
 from mnemon.evaluation.benchmark.protocol import Protocol
-from mnemon.evaluation.benchmark.store import Answers, gather, stored_cells
+from mnemon.evaluation.benchmark.store import Answers, Cell, gather, stored_cells
 
 RESULTS = Path(__file__).parents[2] / "results"
 PROTOCOL = Protocol.load()
+TO_COME = {
+    Cell(data, kind, 2) for data in ("omniglot", "fixed_mnist") for kind in ("soft-attention", "gmn", "vae-tsm", "ebmm")
+}
+"""Third seeds that have not been run; docs/benchmark.md says so."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +37,9 @@ def test_results_are_those_of_the_answers(runs, data):
 @pytest.mark.parametrize("data", PROTOCOL.sets)
 def test_answers_are_of_the_protocol_as_it_is(runs, data):
     cells = stored_cells(runs, data)
-    assert {cell for cell in plan(PROTOCOL, data=[data]) if cell.seed < 2} <= set(cells) <= set(plan(PROTOCOL))
+    planned = set(plan(PROTOCOL, data=[data]))
+    assert planned.difference(cells) == TO_COME & planned
+    assert planned.issuperset(cells)
     for cell in cells:
         assert {*STEPS} - {*Answers.open(cell.folder(runs)).parts} <= {"training"}, str(cell)
     assert not [str(cell) for cell in cells if is_of_other_settings(cell, PROTOCOL, runs)]
