@@ -14,6 +14,7 @@ from rich.table import Table
 import mnemon
 from mnemon.commands import benchmark, evaluate, memory, models, results, train
 from mnemon.commands.common import Json, Out, Quiet, Seed, make_console, make_folder, plain_errors
+from mnemon.core.allocation import keep_freed_memory
 
 app = typer.Typer(
     help="Generative memories: write a few examples in one pass; recall, generate and score from them.",
@@ -51,6 +52,7 @@ def main(
     ] = False,
 ) -> None:
     """Generative memories: write a few examples in one pass; recall, generate and score from them."""
+    keep_freed_memory()
 
 
 @app.command()

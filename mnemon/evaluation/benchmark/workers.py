@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from mnemon.core.allocation import keep_freed_memory
 from mnemon.evaluation.benchmark.cell import UNDISTURBED, Work, free_memory, is_first_seed, run_cell
 from mnemon.evaluation.benchmark.material import Place
 from mnemon.evaluation.benchmark.protocol import Protocol
@@ -142,6 +143,7 @@ def _work(channel: Connection, protocol: Protocol, place: Place) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # half-written files are taken away
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    keep_freed_memory()
     every = torch.get_num_threads()
     while True:
         try:
