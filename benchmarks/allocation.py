@@ -6,6 +6,7 @@ both kinds in turn. Needs glibc.
 
 from __future__ import annotations
 
+import resource
 import statistics
 import subprocess
 import sys
@@ -26,19 +27,18 @@ def main() -> None:
 
 
 def run(processes: int = 3) -> dict[str, Any]:
-    """Medians over processes in milliseconds, and their ratio."""
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    """Medians over processes of a step's milliseconds and of the most memory held, and their ratios."""
+    found: dict[str, list[list[float]]] = {way: [] for way in WAYS}
     for _ in range(processes):
         for way in WAYS:
             child = [sys.executable, "-m", "benchmarks.allocation", way]
-            times[way].append(float(subprocess.run(child, check=True, stdout=subprocess.PIPE, text=True).stdout))
-    handing, keeping = (statistics.median(times[way]) for way in WAYS)
-    return {
-        "device": "cpu",
-        "step, handing back, ms": handing,
-        "step, keeping, ms": keeping,
-        "keeping / handing back": keeping / handing,
-    }
+            told = subprocess.run(child, check=True, stdout=subprocess.PIPE, text=True).stdout
+            found[way].append([float(word) for word in told.split()])
+    numbers: dict[str, Any] = {"device": "cpu"}
+    for place, what in enumerate(("step, ms", "memory, MB")):
+        handing, keeping = (statistics.median(row[place] for row in found[way]) for way in WAYS)
+        numbers |= {f"{what}, handing back": handing, f"{what}, keeping": keeping, f"{what}, ratio": keeping / handing}
+    return numbers
 
 
 def _step_ms(rounds: int = 5) -> float:
@@ -56,4 +56,4 @@ def _step_ms(rounds: int = 5) -> float:
 if __name__ == "__main__":
     if sys.argv[1] == "keeping" and not keep_freed_memory():
         sys.exit("allocation: expected glibc, whose ways are what is measured")
-    print(_step_ms())
+    print(_step_ms(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
