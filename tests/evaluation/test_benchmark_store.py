@@ -18,7 +18,7 @@ def test_seeds_are_summed_up_with_students_interval():
     def record(seed, value, note="joint"):
         return result(
             experiment=EXPERIMENT, model="vae", metric="bound", seed=seed, num_seeds=1, value=value, interval=0.5,
-            note=note, command=f"mnemon bench memory --data d --model vae --seed {seed}",
+            note=note, command=f"mnemon bench memory --data d --model vae --seed {seed}", commit=f"c{seed // 2}",
         )  # fmt: skip
 
     values = [-90.0, -91.0, -95.0]
@@ -28,6 +28,7 @@ def test_seeds_are_summed_up_with_students_interval():
     assert (found["value"], found["num_seeds"], found["seed"]) == (-92.0, 3, None)
     assert found["interval"] == pytest.approx(half, rel=1e-3)
     assert found["command"] == "mnemon bench memory --data d --model vae --seed 0 --seed 1 --seed 2"
+    assert found["commit"] == "c0, c1"
     (alone,) = summarise([record(0, -90.0)])
     assert (alone["interval"], alone["num_seeds"], alone["seed"]) == (0.5, 1, 0)
     (nothing,) = summarise([record(0, None, failed), record(1, None, failed)])

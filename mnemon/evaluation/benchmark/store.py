@@ -198,9 +198,11 @@ def _mean(group: list[dict[str, Any]]) -> dict[str, Any]:
     error = statistics.stdev(values) / math.sqrt(number)
     seeds = "".join(f" --seed {record['seed']}" for record in group)
     command = str(first["command"]).replace(f" --seed {first['seed']}", seeds)
+    commits = [str(record["commit"]) for record in group if record["commit"]]
     return results.result(**{
         **first, "value": statistics.fmean(values), "interval": float(f"{student(number) * error:.4g}"),
         "num_seeds": number, "seed": None, "command": command,
+        "commit": ", ".join(dict.fromkeys(commits)) or None,
     })  # fmt: skip
 
 
