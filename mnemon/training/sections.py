@@ -264,7 +264,7 @@ class TrainingConfig:
     seed: int = 0
     deterministic: bool = True
     """On a GPU, use kernels that sum in one order, so that the same seed gives the same weights, also when resumed.
-    False: whichever kernel is fastest (the models of the benchmark then take 0 to 16% less time for an update)."""
+    False: whichever kernel is fastest."""
     log_every: int = 50
     checkpoint_every: int | None = None
     """Batches between checkpoints within an epoch; one is always written at an epoch's end."""

@@ -84,6 +84,20 @@ def test_later_seeds_do_not_take_away_what_the_first_alone_was_asked(tmp_path):
     assert json.loads(path.read_text()) == [*later, times, elsewhere]
 
 
+def test_times_of_another_device_stand_beside_those_that_are_there(tmp_path):
+    def time(device, value):
+        note = f"write_latency: device={device}"
+        return result(experiment=EXPERIMENT, model="vae", value=value, num_seeds=1, note=note)
+
+    path = tmp_path / "memory_glyphs.json"
+    gpu, cpu, again = time("NVIDIA H200", 1.0), time("2 CPU cores", 9.0), time("NVIDIA H200", 2.0)
+    store.write_results(path, [gpu])
+    store.write_results(path, [cpu])
+    assert sorted(r["value"] for r in json.loads(path.read_text())) == [1.0, 9.0]
+    store.write_results(path, [again])
+    assert sorted(r["value"] for r in json.loads(path.read_text())) == [2.0, 9.0]
+
+
 @pytest.mark.parametrize("broken", ["{", "", "[]", '{"a": 1}'])
 def test_answers_that_are_none_are_named(tmp_path, broken):
     folder = Cell("glyphs", "vae", 0).folder(tmp_path)

@@ -1,14 +1,17 @@
 """The benchmark's stored results are what its stored answers come to, under the protocol as it is."""
 
+import dataclasses
 import json
+import math
 import re
 import tarfile
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from scipy import stats
 
-from mnemon.evaluation.benchmark.cell import STEPS
+from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED
 from mnemon.evaluation.benchmark.grid import is_of_other_settings, plan, status
 from mnemon.evaluation.benchmark.protocol import Protocol
 from mnemon.evaluation.benchmark.store import Answers, Cell, gather, stored_cells
@@ -17,6 +20,8 @@ RESULTS = Path(__file__).parents[2] / "results"
 PROTOCOL = Protocol.load()
 TO_COME = {Cell(data, kind, 2) for data in ("omniglot", "fixed_mnist") for kind in ("gmn", "vae-tsm", "ebmm")}
 """Third seeds that have not been run; docs/benchmark.md says so."""
+CPU = "1a91c14da8c0"
+"""The commit at which ten of the others were run, on a CPU."""
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +61,34 @@ def test_samples_were_judged_by_the_judge_that_is_stored(data):
     accuracy = float(load_file(RESULTS / "memory" / data / "judge.safetensors")["accuracy"])
     told = {found for line in _lines(data) for found in re.findall(r"judge=([0-9.]+)", line)}
     assert told == {f"{accuracy:.3g}"}
+
+
+def test_the_docs_say_how_well_two_seeds_foretell_a_third(runs):
+    """Third seeds of another machine, by their commit, in the 95% interval for one more of what two values come from:
+    mean ± t s sqrt(1 + 1/2)."""
+    half = stats.t.ppf(0.975, 1) * math.sqrt(1.5)
+    inside = []
+    for cell in stored_cells(runs, "omniglot") + stored_cells(runs, "fixed_mnist"):
+        if cell.seed == 2 and _commit(cell, runs) == CPU:
+            first, second, third = (_numbers(dataclasses.replace(cell, seed=seed), runs) for seed in range(3))
+            for asked in first.keys() & second.keys() & third.keys():
+                mean, spread = (first[asked] + second[asked]) / 2, abs(first[asked] - second[asked]) / math.sqrt(2)
+                inside.append(abs(third[asked] - mean) <= half * spread + 1e-12)
+    told = (
+        f"of {len(inside):,} numbers of the ten cells of the CPU {sum(inside)} ({100 * sum(inside) / len(inside):.1f}%)"
+    )
+    assert told in (RESULTS.parent / "docs" / "benchmark.md").read_text(encoding="utf-8")
+
+
+def _commit(cell, runs):
+    return Answers.open(cell.folder(runs)).parts["bounds"][0]["commit"]
+
+
+def _numbers(cell, runs):
+    names = ("note", "metric", "bound", "scored", "episode_length")
+    parts = Answers.open(cell.folder(runs)).parts
+    records = [record for part in parts if part not in UNDISTURBED for record in parts[part]]
+    return {tuple(r[name] for name in names): r["value"] for r in records if r["value"] is not None}
 
 
 def _lines(data):

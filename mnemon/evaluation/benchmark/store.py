@@ -128,7 +128,7 @@ def in_order(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     questions = [question.name for question in QUESTIONS]
 
     def place(record: Mapping[str, Any]) -> tuple[int, str, int]:
-        model, question = _asked(record)
+        model, question, _ = _asked(record)
         known = KINDS.index(model) if model in KINDS else len(KINDS)
         return known, model, questions.index(question)
 
@@ -146,12 +146,13 @@ def write_results(path: Path, records: Sequence[dict[str, Any]]) -> set[str]:
     lines = ",\n".join(json.dumps(record) for record in in_order(written))
     with atomic_path(path) as temporary:
         Path(temporary).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-    return {model for model, _ in kept} & {model for model, _ in new}
+    return {model for model, *_ in kept} & {model for model, *_ in new}
 
 
-def _asked(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Who was asked what."""
-    return str(record["model"]), read_note(record["note"]).question
+def _asked(record: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Who was asked what, and on which device, where that is told: times of one do not stand for those of another."""
+    note = read_note(record["note"])
+    return str(record["model"]), note.question, note.settings.get("device", "")
 
 
 def _numbers(records: Iterable[Mapping[str, Any]]) -> int:
