@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -17,6 +18,19 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from mnemon.core.checks import is_transformed
+
+_capturable = ContextVar("_capturable", default=False)
+
+
+class Uncapturable(RuntimeError):
+    """What comes next depends on a value on the device, which a graph cannot wait for."""
+
+
+def deciding(value: Tensor) -> int:
+    """A number that decides which kernels come next; `Uncapturable` where they are to be captured."""
+    if _capturable.get():
+        raise Uncapturable("the sequence of kernels depends on a value, not on shapes alone")
+    return int(value)
 
 
 class WriteGraphs:
@@ -73,7 +87,7 @@ def _capture(write: Callable[..., Any], tensors: list[Tensor], spec: Any) -> tup
 
 @contextmanager
 def capturable() -> Iterator[None]:
-    """Nothing in here does what is not allowed while a graph is captured.
+    """Nothing in here does what is not allowed while a graph is captured; `deciding` refuses.
 
     Without MAGMA, which torch may choose for batches: it waits for the device. Without the garbage collector, which
     may come upon an earlier graph and destroy it.
@@ -83,9 +97,11 @@ def capturable() -> Iterator[None]:
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
+    token = _capturable.set(True)
     try:
         yield
     finally:
+        _capturable.reset(token)
         if collecting:
             gc.enable()
         torch.backends.cuda.preferred_linalg_library(before)

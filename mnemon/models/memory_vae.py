@@ -15,6 +15,7 @@ from mnemon.core.checks import check_size
 from mnemon.core.episode import Codes
 from mnemon.core.protocol import Terms
 from mnemon.memories.base import LatentMemory
+from mnemon.memories.graphs import deciding
 from mnemon.memories.records import Written
 from mnemon.memories.regulariser import StochasticRegulariser
 from mnemon.models.codec_model import CodeModel, Writing, log_normal, no_autocast
@@ -184,7 +185,7 @@ class MemoryVAE(CodeModel):
         num_clusters = getattr(self.memory, "num_clusters", 0)
         if not num_clusters or (mask is None and codes.mean.shape[-2] >= num_clusters):
             return None
-        items = codes.mean.shape[-2] if mask is None else int(mask.sum(-1).min())
+        items = codes.mean.shape[-2] if mask is None else deciding(mask.sum(-1).min())
         return items if 0 < items < num_clusters else None
 
     def _sample_codes(self, state: Any, n: int, generator: torch.Generator | None) -> Tensor:

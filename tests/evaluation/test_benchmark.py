@@ -458,14 +458,18 @@ def unasked_step(model):
     return result(experiment=EXPERIMENT, model=model, data="glyphs", metric="train_step", note=note)
 
 
-def test_an_update_is_timed_without_trained_weights(tmp_path, monkeypatch):
+@pytest.mark.parametrize("missing", [("training",), UNDISTURBED])
+def test_times_are_taken_without_trained_weights(missing, tmp_path, monkeypatch):
     """Of a cell whose weights are deleted; of the training that it takes nothing is left."""
     cell = Cell("glyphs", "kanerva-pp", 0)
     there = Place(tmp_path / "runs", tmp_path / "out", None, "cpu")
-    every = {step: [] for step in STEPS if step != "training"}
+    every = {step: [] for step in STEPS if step not in missing}
     Answers(cell.folder(there.runs) / store.ANSWERS, None, {"updates": 20}, every).save()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (record,) = run_cell(cell, tiny(), there).parts["training"]
+    found = run_cell(cell, tiny(), there)
+    assert set(found.took) == set(missing)
+    assert all(record["value"] > 0 for record in found.parts["costs"] if "peak_memory" not in record["note"])
+    (record,) = found.parts["training"]
     assert record["value"] > 0
     assert record["interval"] > 0
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mnemon import CategoricalMemory, Codes, GaussianMemory, KanervaMemory, MixtureMemory, TreeMemory
-from mnemon.memories.graphs import WriteGraphs
+from mnemon.memories.graphs import Uncapturable, WriteGraphs, capturable, deciding
 
 C = 12
 MEMORIES = {
@@ -65,3 +65,10 @@ def test_on_the_cpu_graphs_are_left_out():
     codes = torch.randn(2, 9, C, dtype=torch.float64)
     torch.testing.assert_close(run("mixture", codes, graphs), run("mixture", codes, None))
     assert not graphs._graphs
+
+
+def test_a_value_that_decides_is_refused_where_graphs_are_captured():
+    assert deciding(torch.tensor(3)) == 3
+    with capturable(), pytest.raises(Uncapturable, match="depends on a value"):
+        deciding(torch.tensor(3))
+    assert deciding(torch.tensor(3)) == 3

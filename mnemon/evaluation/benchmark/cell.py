@@ -30,10 +30,12 @@ from mnemon.training.config import Config
 from mnemon.training.data import TrainingData, grown
 from mnemon.training.loop import train
 from mnemon.training.progress import OutOfTime, check_time
+from mnemon.training.setup import fresh_model
 
 STEPS = (*(part.name for part in PARTS), PICTURE)
 UNDISTURBED = ("costs", TRAINING)
-"""Steps that are taken while nothing else runs."""
+"""Steps that are taken while nothing else runs. What they measure does not depend on the values of weights, so
+that a model as its training begins will do."""
 ONCE = (*UNDISTURBED, PICTURE)
 """Steps that are taken with the first seed only: they hardly depend on the weights."""
 TIMED_EPOCHS = 4
@@ -108,9 +110,10 @@ def run_cell(
         if cell.kind in BITS_ONLY and work.config.model.likelihood != "bernoulli":
             work.give_up("does not apply", f"a Hopfield network holds bits, and {cell.data} has grey levels")
         else:
-            if set(waiting) != {TRAINING}:
+            only_times = set(waiting) <= set(UNDISTURBED)
+            if not only_times:
                 _train(work, until)
-            _ask(work, waiting, until)
+            _ask(work, waiting, _subject(work, only_times), until)
     except OutOfTime:
         raise
     except Exception as error:  # one cell's trouble is not the grid's
@@ -163,10 +166,9 @@ def update_times(metrics: Sequence[Mapping[str, Any]], frames: int) -> Estimate:
     return Estimate.of(torch.tensor(times[1:], dtype=torch.float64))
 
 
-def _ask(work: Work, waiting: Collection[str], until: float | None) -> None:
+def _ask(work: Work, waiting: Collection[str], subject: Subject, until: float | None) -> None:
     """What waits, part by part; a part that breaks is told, and the next one asked."""
     answers, cell, common = work.answers, work.cell, work.common
-    subject = _subject(work, common)
     judge = judge_of(cell.data, work.protocol, work.place) if "samples" in waiting else None
     first = is_first_seed(cell, work.protocol)
     for part in PARTS:
@@ -189,8 +191,8 @@ def _ask(work: Work, waiting: Collection[str], until: float | None) -> None:
         answers.keep(PICTURE, [])
 
 
-def _subject(work: Work, common: dict[str, Any]) -> Subject:
-    cell, place, sizes = work.cell, work.place, work.protocol.sizes
+def _subject(work: Work, only_times: bool) -> Subject:
+    cell, place, sizes, common = work.cell, work.place, work.protocol.sizes, work.common
     tests = test_images(cell.data, work.protocol, place)
     length = work.config.data.episode_length
     if cell.kind in UNTRAINED:
@@ -201,6 +203,8 @@ def _subject(work: Work, common: dict[str, Any]) -> Subject:
         return Subject(cell.kind, made, tests, sizes, length, common, None)
 
     def trained() -> Any:
+        if only_times:
+            return fresh_model(work.config).to(place.device).eval()
         return load_run(work.run, device=place.device)[0]
 
     return Subject(cell.kind, trained, tests, sizes, length, common, functools.partial(time_updates, work))
