@@ -13,6 +13,7 @@ from mnemon.core.random import stream
 from mnemon.data.factors import check_factors
 from mnemon.data.images import ImageSet
 from mnemon.data.preprocess import Preprocessing
+from mnemon.training.setup import one_order
 
 JUDGE = 22
 """The random stream of this file."""
@@ -66,7 +67,8 @@ def train_judge(
     batch_size: int = 128,
     seed: int = 0,
 ) -> FactorJudge:
-    """Trained on real images by Adam, its rate falling to 0; the caller's random numbers are left as they were.
+    """Trained on real images by Adam, its rate falling to 0; the caller's random numbers are left as they were. The
+    same seed gives the same judge, on a GPU too.
 
     num_steps: by default several passes over the images. Ten items of a set are judged alike only as often as the
     tenth power of the judge's accuracy says, so one pass (98% of black and white digits) is not enough, and batches are
@@ -83,11 +85,27 @@ def train_judge(
         judge = FactorJudge(images.shape[1], num_values).to(device)
         judge(preprocessing(images[:2], stream(seed, JUDGE, device=device)))
     moves = not set(data.factor_names) & set(PLACED)
+    with one_order(torch.device(device), deterministic=True):
+        _fit(judge, images, factors, preprocessing, num_steps=num_steps, batch_size=batch_size, seed=seed, moves=moves)
+    return judge.eval()
+
+
+def _fit(
+    judge: FactorJudge,
+    images: Tensor,
+    factors: Tensor,
+    preprocessing: Preprocessing,
+    *,
+    num_steps: int,
+    batch_size: int,
+    seed: int,
+    moves: bool,
+) -> None:
     optimizer = torch.optim.Adam(judge.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_steps)
     for step in range(num_steps):
-        generator = stream(seed, JUDGE, step, device=device)
-        index = torch.randint(len(images), (batch_size,), device=device, generator=generator)
+        generator = stream(seed, JUDGE, step, device=images.device)
+        index = torch.randint(len(images), (batch_size,), device=images.device, generator=generator)
         x = preprocessing(images[index], generator)
         logits = judge(_moved(x, step) if moves else x)
         targets = factors[index].unbind(-1)
@@ -96,7 +114,6 @@ def train_judge(
         torch.as_tensor(loss).backward()
         optimizer.step()
         schedule.step()
-    return judge.eval()
 
 
 def _moved(images: Tensor, step: int) -> Tensor:

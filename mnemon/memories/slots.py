@@ -26,6 +26,10 @@ EMPTY = -1e30
 """What stands for log 0."""
 BELOW_ONE = 1 - 1e-9
 """Keeps uniform draws under the last value of a distribution function that was summed up in float64."""
+SUMMED_RIGHTLY = 1024
+"""Rows of which PyTorch sums up an embedding's gradient on a GPU without a race: with more of them (up to 3,072, beyond
+which it sorts) its kernel loads the next so many while it may still be reading these (pytorch/pytorch#199569), and sums
+may come out otherwise each time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +219,19 @@ def take_slots(values: Tensor, index: Tensor) -> Tensor:
     if episodes > 1:
         first = num_slots * torch.arange(episodes, device=index.device)
         index = index + first.reshape(*values.shape[:-2], 1)
-    # as an embedding: the gradient of plain indexing is summed up in any order by several threads
-    return F.embedding(index, values.reshape(-1, size))
+    return take_rows(values.reshape(-1, size), index, at_once=SUMMED_RIGHTLY if values.is_cuda else None)
+
+
+def take_rows(table: Tensor, index: Tensor, *, at_once: int | None = None) -> Tensor:
+    """Rows of a table, with a gradient that is summed up in one order; so many at a time, where that is given.
+
+    As an embedding: on a CPU several threads sum up the gradient of plain indexing, in any order.
+
+    Shapes: table (R, D), index (*N) -> (*N, D)
+    """
+    if at_once is None or index.numel() <= at_once or not (table.requires_grad and torch.is_grad_enabled()):
+        return F.embedding(index, table)
+    return torch.cat([F.embedding(part, table) for part in index.flatten().split(at_once)]).unflatten(0, index.shape)
 
 
 def _log_counts(counts: Tensor) -> Tensor:

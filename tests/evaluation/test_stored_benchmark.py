@@ -11,10 +11,10 @@ import pytest
 from safetensors.torch import load_file
 from scipy import stats
 
-from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED
+from mnemon.evaluation.benchmark.cell import STEPS
 from mnemon.evaluation.benchmark.grid import is_of_other_settings, plan, status
 from mnemon.evaluation.benchmark.protocol import Protocol
-from mnemon.evaluation.benchmark.store import Answers, Cell, gather, stored_cells
+from mnemon.evaluation.benchmark.store import UNDISTURBED, Answers, Cell, gather, stored_cells
 
 RESULTS = Path(__file__).parents[2] / "results"
 PROTOCOL = Protocol.load()

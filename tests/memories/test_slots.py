@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mnemon import State
-from mnemon.memories.slots import ItemState, SlotAddress, scale_keys, scale_queries, take_slots
+from mnemon.memories.slots import ItemState, SlotAddress, scale_keys, scale_queries, take_rows, take_slots
 
 SIMILARITIES = ("normalised", "inner", "cosine")
 
@@ -186,3 +186,35 @@ def test_bad_input():
         state().append(ItemState(numbers(2, 5), numbers(2, 3)))
     with pytest.raises(ValueError, match="num_samples"):
         SlotAddress.of(state(), numbers(2, 3)).draw(0)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 60, 100])
+def test_rows_taken_piece_by_piece_are_the_same_and_so_is_their_gradient(at_once):
+    """The gradient of a row is the sum over the draws of it: here by a product with ones and zeros."""
+    table = torch.randn(9, 3, dtype=torch.float64, requires_grad=True)
+    index = torch.randint(9, (4, 5, 3))
+    weights = torch.randn(4, 5, 3, 3, dtype=torch.float64)
+    found = take_rows(table, index, at_once=at_once)
+    assert torch.equal(found, table[index])
+    (gradient,) = torch.autograd.grad((found * weights).sum(), table)
+    drawn = (index.flatten() == torch.arange(9)[:, None]).double()
+    torch.testing.assert_close(gradient, drawn @ weights.flatten(0, 2))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("draws", [1000, 2048, 5000])
+def test_a_gpu_sums_up_what_was_drawn_often_as_a_cpu_does(draws):
+    """And every time alike. 2,048 draws are where PyTorch's own gradient is not."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(64, 4096, generator=generator)
+    index = torch.randint(64, (1, draws), generator=generator)
+    weights = torch.randn(1, draws, 4096, generator=generator)
+
+    def gradient(device):
+        table = values.to(device).requires_grad_()
+        (found,) = torch.autograd.grad((take_slots(table, index.to(device)) * weights.to(device)).sum(), table)
+        return found.cpu()
+
+    first, *others = (gradient("cuda") for _ in range(20))
+    assert all(torch.equal(first, other) for other in others)
+    torch.testing.assert_close(first, gradient("cpu"), rtol=1e-4, atol=1e-4)

@@ -20,7 +20,7 @@ from mnemon.evaluation.benchmark.material import Place, judge_of, named_images, 
 from mnemon.evaluation.benchmark.parts import PARTS, ask, unasked
 from mnemon.evaluation.benchmark.pictures import draw_cell
 from mnemon.evaluation.benchmark.protocol import BITS_ONLY, UNTRAINED, Protocol
-from mnemon.evaluation.benchmark.store import PICTURE, TRAINING, Answers, Cell
+from mnemon.evaluation.benchmark.store import PICTURE, UNDISTURBED, Answers, Cell
 from mnemon.evaluation.benchmark.subject import Subject, untrained_model
 from mnemon.evaluation.likelihood import Estimate
 from mnemon.evaluation.questions import EXPERIMENT
@@ -33,9 +33,6 @@ from mnemon.training.progress import OutOfTime, check_time
 from mnemon.training.setup import fresh_model
 
 STEPS = (*(part.name for part in PARTS), PICTURE)
-UNDISTURBED = ("costs", TRAINING)
-"""Steps that are taken while nothing else runs. What they measure does not depend on the values of weights, so
-that a model as its training begins will do."""
 ONCE = (*UNDISTURBED, PICTURE)
 """Steps that are taken with the first seed only: they hardly depend on the weights."""
 TIMED_EPOCHS = 4

@@ -10,10 +10,18 @@ from typing import Literal
 
 from mnemon.core.lock import sole_process
 from mnemon.data.named_sets import CATALOG
-from mnemon.evaluation.benchmark.cell import STEPS, UNDISTURBED, Work, free_memory, run_cell
+from mnemon.evaluation.benchmark.cell import STEPS, Work, free_memory, run_cell
 from mnemon.evaluation.benchmark.material import Place, judge_of
 from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
-from mnemon.evaluation.benchmark.store import Answers, Cell, gather, stored_cells, stored_results, write_results
+from mnemon.evaluation.benchmark.store import (
+    UNDISTURBED,
+    Answers,
+    Cell,
+    gather,
+    stored_cells,
+    stored_results,
+    write_results,
+)
 from mnemon.evaluation.benchmark.workers import Job, work_off
 from mnemon.training.config import nearest
 from mnemon.training.progress import OutOfTime

@@ -20,8 +20,9 @@ from mnemon.evaluation.questions import BY_NAME, QUESTIONS, read_note
 ANSWERS = "answers.json"
 PICTURE = "picture"
 """Kept among the parts: that it was drawn."""
-TRAINING = "training"
-"""The one part that needs no trained weights."""
+UNDISTURBED = ("costs", "training")
+"""Parts that are asked while nothing else runs. What they measure does not depend on the values of weights, so that a
+model as its training begins will do."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Answers:
         """And the picture with them, but where no weights are needed: those may be deleted, and would be trained
         again."""
         failed = self.failed
-        for name in failed if failed == [TRAINING] else (*failed, PICTURE):
+        for name in failed if set(failed) <= set(UNDISTURBED) else (*failed, PICTURE):
             self.parts.pop(name, None)
         self.save()
 

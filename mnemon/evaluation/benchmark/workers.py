@@ -21,10 +21,10 @@ from typing import Literal, NamedTuple
 import torch
 
 from mnemon.core.allocation import keep_freed_memory
-from mnemon.evaluation.benchmark.cell import UNDISTURBED, Work, free_memory, is_first_seed, run_cell
+from mnemon.evaluation.benchmark.cell import Work, free_memory, is_first_seed, run_cell
 from mnemon.evaluation.benchmark.material import Place
 from mnemon.evaluation.benchmark.protocol import Protocol
-from mnemon.evaluation.benchmark.store import Answers, Cell
+from mnemon.evaluation.benchmark.store import UNDISTURBED, Answers, Cell
 from mnemon.training.progress import OutOfTime, is_over
 
 NAME = "mnemon-bench"
