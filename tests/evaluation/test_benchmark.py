@@ -384,6 +384,22 @@ def test_a_device_that_fails_is_told_without_it(tmp_path):
     assert {record["data"] for record in answers.records} == {"glyphs"}
 
 
+@pytest.mark.parametrize("leave", [(), UNDISTURBED])
+def test_a_picture_that_cannot_be_drawn_is_told_and_tried_again(leave, tmp_path):
+    """Also where times are still to come, as they are beside other cells. Here a folder stands in its place."""
+    place, cell = Place(tmp_path / "runs", tmp_path / "out", None, "cpu", prune=True), Cell("glyphs", "slots", 0)
+    picture = place.out / "memory" / "glyphs" / "slots.png"
+    picture.mkdir(parents=True)
+    answers = run_cell(cell, tiny(), place, leave=leave)
+    assert answers.failed == [*leave, PICTURE]
+    assert PICTURE not in {read_note(record["note"]).question for record in answers.records}
+    assert status(cell, tiny(), place.runs).state == "failed"
+    picture.rmdir()
+    answers.forget_failures()
+    assert run_cell(cell, tiny(), place).failed == []
+    assert picture.is_file()
+
+
 def test_pruning_leaves_answers_and_no_weights(tmp_path):
     place = Place(tmp_path / "runs", tmp_path / "out", None, "cpu", prune=True)
     cell = Cell("glyphs", "vae", 0)
@@ -440,22 +456,21 @@ def test_a_grid_is_queued_seed_by_seed():
     assert queued([later, short, begun, long]) == [begun, long, short, later]
 
 
-def test_only_times_are_left_to_take(tmp_path):
+@pytest.mark.parametrize(("part", "question"), [("training", "train_step"), ("costs", "write_latency")])
+def test_only_times_are_left_to_take(part, question, tmp_path):
     """Beside one another as one by one, and without a judge, which nobody needs; a failure is taken up again alone."""
     cell, there = Cell("glyphs", "vae", 0), beside(tmp_path)
-    every = {step: [] for step in STEPS if step != "training"}
+    every = {step: [] for step in STEPS if step != part}
     answers = Answers(cell.folder(there.runs) / store.ANSWERS, None, {"updates": 20}, every)
-    answers.keep("training", [unasked_step("vae")])
+    note = empty_note(question, "failed", "out of memory")
+    answers.keep(part, [result(experiment=EXPERIMENT, model="vae", data="glyphs", metric=question, note=note)])
     assert run_grid([cell], tiny(), there, retry=True)
-    (record,) = Answers.open(cell.folder(there.runs)).parts["training"]
-    assert record["value"] > 0
+    found = Answers.open(cell.folder(there.runs))
+    assert found.failed == []
+    assert set(found.took) == {part}
+    assert any(record["value"] for record in found.parts[part] if read_note(record["note"]).question == question)
     assert [path.name for path in (there.runs / "glyphs").iterdir()] == ["vae"]
     assert [path.name for path in cell.folder(there.runs).iterdir()] == [store.ANSWERS]
-
-
-def unasked_step(model):
-    note = empty_note("train_step", "failed", "out of memory")
-    return result(experiment=EXPERIMENT, model=model, data="glyphs", metric="train_step", note=note)
 
 
 @pytest.mark.parametrize("missing", [("training",), UNDISTURBED])
@@ -574,7 +589,7 @@ def test_cells_beside_one_another_give_the_numbers_of_cells_one_by_one(grid, pla
             assert found.training["workers"] == 2
             assert {*UNDISTURBED, "updates"} <= set(found.took)
         else:
-            assert set(found.failed) == {*STEPS} - {PICTURE}
+            assert set(found.failed) == {*STEPS}
 
 
 def test_settings_that_do_not_fit_stop_all_processes(tmp_path):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -23,7 +23,7 @@ from mnemon.evaluation.benchmark.protocol import BITS_ONLY, UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.store import PICTURE, UNDISTURBED, Answers, Cell
 from mnemon.evaluation.benchmark.subject import Subject, untrained_model
 from mnemon.evaluation.likelihood import Estimate
-from mnemon.evaluation.questions import EXPERIMENT
+from mnemon.evaluation.questions import EXPERIMENT, empty_note
 from mnemon.pretrained import load_run
 from mnemon.training import checkpoint
 from mnemon.training.config import Config
@@ -81,12 +81,15 @@ class Work:
             command=command,
         ) | {"data": cell.data}  # fmt: skip
 
-    def give_up(self, outcome: str, reason: str) -> None:
-        """Say of everything that is not answered yet why it is not."""
+    def give_up(self, outcome: Literal["does not apply", "failed"], reason: str) -> None:
+        """Say of everything that is not answered, or drawn, yet why it is not."""
+        parts = self.answers.parts
         for part in PARTS:
-            if part.name not in self.answers.parts:
-                self.answers.parts[part.name] = unasked(part, outcome, reason, self.common)
-        self.answers.keep(PICTURE, [])
+            if part.name not in parts:
+                parts[part.name] = unasked(part, outcome, reason, self.common)
+        if PICTURE not in parts:
+            parts[PICTURE] = [{"note": empty_note(PICTURE, outcome, reason)}]
+        self.answers.save()
 
 
 def run_cell(

@@ -19,7 +19,7 @@ from mnemon.evaluation.questions import BY_NAME, QUESTIONS, read_note
 
 ANSWERS = "answers.json"
 PICTURE = "picture"
-"""Kept among the parts: that it was drawn."""
+"""Kept among the parts: that it was drawn, or that it failed."""
 UNDISTURBED = ("costs", "training")
 """Parts that are asked while nothing else runs. What they measure does not depend on the values of weights, so that a
 model as its training begins will do."""
@@ -89,7 +89,7 @@ class Answers:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        return [record for records in self.parts.values() for record in records]
+        return [record for name, records in self.parts.items() if name != PICTURE for record in records]
 
     @property
     def seconds(self) -> float:
@@ -97,12 +97,12 @@ class Answers:
 
     @property
     def failed(self) -> list[str]:
-        """Parts of which something broke."""
+        """Parts of which something broke, and the picture where it did."""
         return [name for name, records in self.parts.items() if any(_outcome(r) == "failed" for r in records)]
 
     def forget_failures(self) -> None:
-        """And the picture with them, but where no weights are needed: those may be deleted, and would be trained
-        again."""
+        """And the picture with them, but where times alone failed: those need no weights, and a picture would have
+        deleted ones trained again."""
         failed = self.failed
         for name in failed if set(failed) <= set(UNDISTURBED) else (*failed, PICTURE):
             self.parts.pop(name, None)
