@@ -44,7 +44,7 @@ def test_a_quick_run_side_by_side_and_then_nothing_left_to_do(tmp_path):
 
 
 def one_cell(runs, out, pause):
-    """What the command does, up to where it says that its cell is done."""
+    """What the command does, up to where it says that its cell is asked all but times."""
     protocol = Protocol.load(quick=True)
     place = Place(runs, out, None, "cpu")
     run_grid(plan(protocol, kinds=("copy",)), protocol, place, say=lambda text: pause())
@@ -58,7 +58,7 @@ def test_two_on_the_same_runs(tmp_path):
         before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
         assert f"{runs}: another process works in this folder" in run(*options, code=2).stderr
         assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
-        assert "1 done" in run(*options, "--list").stdout  # looking is free
+        assert "1 begun" in run(*options, "--list").stdout  # looking is free
         first.kill()
         first.join()
         assert not list(out.glob("*.json"))

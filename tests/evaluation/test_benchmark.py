@@ -23,7 +23,7 @@ from mnemon.evaluation.benchmark.grid import Status, checked_status, plan, queue
 from mnemon.evaluation.benchmark.material import Place, training_data
 from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.samples import Judge, share_of
-from mnemon.evaluation.benchmark.store import PICTURE, UNDISTURBED, Answers, Cell, summarise
+from mnemon.evaluation.benchmark.store import PICTURE, ROUNDS, UNDISTURBED, Answers, Cell, summarise
 from mnemon.evaluation.benchmark.subject import untrained_model
 from mnemon.evaluation.likelihood import TestSet
 from mnemon.evaluation.questions import (
@@ -370,9 +370,10 @@ def test_a_cell_that_breaks_does_not_stop_the_others(tmp_path):
     assert any("NonFiniteLoss" in note.reason for note in notes)
     assert any(record["value"] is not None for record in records if record["model"] == "copy")
     assert status(Cell("glyphs", "vae", 0), broken, place.runs).state == "failed"
+    assert said[2:] == ["times of 1 cell, one by one"]
     # tried again, it fails again; the other is left alone
     assert run_grid(plan(broken, kinds=("vae", "copy")), broken, place, retry=True, say=said.append)
-    assert len(said) == 3
+    assert len(said) == 4
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a device that fails")
@@ -398,6 +399,18 @@ def test_a_picture_that_cannot_be_drawn_is_told_and_tried_again(leave, tmp_path)
     answers.forget_failures()
     assert run_cell(cell, tiny(), place).failed == []
     assert picture.is_file()
+
+
+def test_costs_are_measured_in_rounds(tmp_path):
+    """Of which the last one makes them the answer: what is stopped in between goes on there."""
+    place, cell = Place(tmp_path / "runs", tmp_path / "out", None, "cpu"), Cell("glyphs", "slots", 0)
+    for round_ in range(1, ROUNDS):
+        found = run_cell(cell, tiny(), place, rounds=1)
+        assert "costs" not in found.parts
+        assert len(Answers.open(cell.folder(place.runs)).rounds) == round_
+    found = run_cell(cell, tiny(), place)
+    assert found.rounds == []
+    assert set(found.parts) == {*STEPS}
 
 
 def test_pruning_leaves_answers_and_no_weights(tmp_path):

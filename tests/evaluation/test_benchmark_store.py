@@ -116,3 +116,17 @@ def test_times_of_updates_leave_out_the_first_epoch():
     found = update_times(lines, 100)
     assert found.value == pytest.approx((1000 + 500 + 250) / 3)
     assert found.interval == pytest.approx(stats.t.ppf(0.975, 2) * stats.sem([1000.0, 500.0, 250.0]))
+
+
+def test_an_interval_of_costs_is_over_rounds(tmp_path):
+    answers = Answers(tmp_path / store.ANSWERS, None, None, {})
+    values = [3.0, 5.0, 4.5]
+    for value in values:
+        time = result(experiment=EXPERIMENT, model="copy", metric="write_latency", value=value, interval=0.1, note="w")
+        size = result(experiment=EXPERIMENT, model="copy", metric="state_bytes", value=8.0, note="s")
+        answers.keep_round([time, size])
+    latency, size = Answers.open(tmp_path).parts["costs"]
+    low, high = stats.t.interval(0.95, 2, statistics.fmean(values), stats.sem(values))
+    assert latency["value"] == pytest.approx(statistics.fmean(values))
+    assert latency["interval"] == pytest.approx((high - low) / 2, rel=1e-3)
+    assert (size["value"], size["interval"]) == (8.0, None)

@@ -20,7 +20,7 @@ from mnemon.evaluation.benchmark.material import Place, judge_of, named_images, 
 from mnemon.evaluation.benchmark.parts import PARTS, ask, unasked
 from mnemon.evaluation.benchmark.pictures import draw_cell
 from mnemon.evaluation.benchmark.protocol import BITS_ONLY, UNTRAINED, Protocol
-from mnemon.evaluation.benchmark.store import PICTURE, UNDISTURBED, Answers, Cell
+from mnemon.evaluation.benchmark.store import COSTS, PICTURE, ROUNDS, UNDISTURBED, Answers, Cell
 from mnemon.evaluation.benchmark.subject import Subject, untrained_model
 from mnemon.evaluation.likelihood import Estimate
 from mnemon.evaluation.questions import EXPERIMENT, empty_note
@@ -93,12 +93,18 @@ class Work:
 
 
 def run_cell(
-    cell: Cell, protocol: Protocol, place: Place, until: float | None = None, leave: Collection[str] = ()
+    cell: Cell,
+    protocol: Protocol,
+    place: Place,
+    until: float | None = None,
+    leave: Collection[str] = (),
+    rounds: int = ROUNDS,
 ) -> Answers:
     """Train and ask; raises `OutOfTime` where the time is over, with all that was done kept, and
     `torch.AcceleratorError` where the device failed.
 
     leave: steps that are not to be taken now
+    rounds: how often costs are measured now
     """
     check_time(until)
     work = Work.open(cell, protocol, place)
@@ -113,7 +119,7 @@ def run_cell(
             only_times = set(waiting) <= set(UNDISTURBED)
             if not only_times:
                 _train(work, until)
-            _ask(work, waiting, _subject(work, only_times), until)
+            _ask(work, waiting, _subject(work, only_times), until, rounds)
     except OutOfTime:
         raise
     except Exception as error:  # one cell's trouble is not the grid's
@@ -166,24 +172,29 @@ def update_times(metrics: Sequence[Mapping[str, Any]], frames: int) -> Estimate:
     return Estimate.of(torch.tensor(times[1:], dtype=torch.float64))
 
 
-def _ask(work: Work, waiting: Collection[str], subject: Subject, until: float | None) -> None:
+def _ask(work: Work, waiting: Collection[str], subject: Subject, until: float | None, rounds: int) -> None:
     """What waits, part by part; a part that breaks is told, and the next one asked."""
     answers, cell, common = work.answers, work.cell, work.common
     judge = judge_of(cell.data, work.protocol, work.place) if "samples" in waiting else None
     first = is_first_seed(cell, work.protocol)
-    for part in PARTS:
-        if part.name not in waiting:
+    turns = [part for part in PARTS if part.name in waiting for _ in range(rounds if part.name == COSTS else 1)]
+    for part in turns:
+        if part.name in answers.parts:  # rounds of it were left from before, or it failed
             continue
         check_time(until)
+        if not first and part.name in ONCE:
+            answers.keep(part.name, [])
+            continue
         try:
             with _timed(answers, part.name):
-                records = ask(part, subject, judge) if first or part.name not in ONCE else []
+                records = ask(part, subject, judge)
         except torch.AcceleratorError:  # the device answers nothing any more in this process
             raise
         except Exception as error:
-            records = unasked(part, "failed", _told(error), common)
+            answers.keep(part.name, unasked(part, "failed", _told(error), common))
             free_memory(work.place.device)
-        answers.keep(part.name, records)
+        else:
+            answers.keep_round(records) if part.name == COSTS else answers.keep(part.name, records)
     if PICTURE in waiting:
         if first:
             with _timed(answers, PICTURE):
@@ -212,6 +223,11 @@ def _subject(work: Work, only_times: bool) -> Subject:
 
 def is_first_seed(cell: Cell, protocol: Protocol) -> bool:
     return cell.seed == protocol.seeds(cell.data)[0]
+
+
+def left_for_quiet(cell: Cell, protocol: Protocol) -> Collection[str]:
+    """The steps that come when all others are taken, and nothing else runs."""
+    return UNDISTURBED if is_first_seed(cell, protocol) else ()
 
 
 def free_memory(device: str) -> None:

@@ -10,10 +10,11 @@ from typing import Literal
 
 from mnemon.core.lock import sole_process
 from mnemon.data.named_sets import CATALOG
-from mnemon.evaluation.benchmark.cell import STEPS, Work, free_memory, run_cell
+from mnemon.evaluation.benchmark.cell import STEPS, Work, free_memory, left_for_quiet, run_cell
 from mnemon.evaluation.benchmark.material import Place, judge_of
 from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.store import (
+    ROUNDS,
     UNDISTURBED,
     Answers,
     Cell,
@@ -178,15 +179,26 @@ def is_of_other_settings(cell: Cell, protocol: Protocol, runs: Path) -> bool:
 
 
 def _one_by_one(cells: Sequence[Cell], protocol: Protocol, place: Place, until: float | None, say: Say) -> bool:
-    for number, cell in enumerate(cells, 1):
+    """In this process; what is timed comes after the others, as it does beside them."""
+    others = [cell for cell in cells if not _wants_quiet(cell, place)]
+    for number, cell in enumerate(others, 1):
         try:
-            run_cell(cell, protocol, place, until)
+            run_cell(cell, protocol, place, until, leave=left_for_quiet(cell, protocol))
         except OutOfTime:
-            say(f"{cell}: the time is over; {len(cells) - number + 1} cells left")
+            say(f"{cell}: the time is over; {len(others) - number + 1} cells left")
             write_data(cell.data, protocol, place)
             return False
-        say(f"{number}/{len(cells)} {cell}: {_told(cell, place)}")
+        say(f"{number}/{len(others)} {cell}: {_told(cell, place)}")
         write_data(cell.data, protocol, place)
+    alone = _to_time(cells, place, say)
+    for cell in ROUNDS * alone:
+        try:
+            run_cell(cell, protocol, place, until, rounds=1)
+        except OutOfTime:
+            say(f"{cell}: the time is over before all times are taken")
+            return False
+        write_data(cell.data, protocol, place)
+    _tell_failures(alone, place, say)
     return True
 
 
@@ -202,15 +214,26 @@ def _side_by_side(cells: Sequence[Cell], protocol: Protocol, place: Place, until
         in_time = in_time and done
         say(f"{number}/{len(beside)} {cell}: {_told(cell, place) if done else 'the time is over'}")
         write_data(cell.data, protocol, place)
-    alone = [Job(cell, until, quiet=True) for cell in cells if _wants_quiet(cell, place)]
-    if alone:
-        say(f"times of {len(alone)} cells, one by one")
-    for cell, done in work_off(alone, protocol, place, 1):
+    alone = _to_time(cells, place, say)
+    for cell, done in work_off([Job(cell, until, quiet=True) for cell in ROUNDS * alone], protocol, place, 1):
         in_time = in_time and done
+        write_data(cell.data, protocol, place)
+    _tell_failures(alone, place, say)
+    return in_time
+
+
+def _to_time(cells: Iterable[Cell], place: Place, say: Say) -> list[Cell]:
+    """The cells of which nothing but times is left to ask."""
+    alone = [cell for cell in cells if _wants_quiet(cell, place)]
+    if alone:
+        say(f"times of {len(alone)} cell{'s' * (len(alone) > 1)}, one by one")
+    return alone
+
+
+def _tell_failures(cells: Iterable[Cell], place: Place, say: Say) -> None:
+    for cell in cells:
         if Answers.open(cell.folder(place.runs)).failed:
             say(f"{cell}: {_told(cell, place)}")
-        write_data(cell.data, protocol, place)
-    return in_time
 
 
 def _wants_quiet(cell: Cell, place: Place) -> bool:

@@ -20,9 +20,13 @@ from mnemon.evaluation.questions import BY_NAME, QUESTIONS, read_note
 ANSWERS = "answers.json"
 PICTURE = "picture"
 """Kept among the parts: that it was drawn, or that it failed."""
-UNDISTURBED = ("costs", "training")
+COSTS = "costs"
+UNDISTURBED = (COSTS, "training")
 """Parts that are asked while nothing else runs. What they measure does not depend on the values of weights, so that a
 model as its training begins will do."""
+ROUNDS = 3
+"""How often costs are measured, a while apart: a machine has better and worse moments, and one of them tells nothing of
+the others."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class Answers:
     """Seconds of the updates and of every part."""
     settings: dict[str, Any] | None = None
     """What they belong to; files of an earlier version have its fingerprint only."""
+    rounds: list[list[dict[str, Any]]] = field(default_factory=list)
+    """Costs as they were found each time, until they were often enough."""
 
     @classmethod
     def open(cls, folder: Path, settings: dict[str, Any] | None = None) -> Answers:
@@ -85,6 +91,14 @@ class Answers:
 
     def keep(self, part: str, records: list[dict[str, Any]]) -> None:
         self.parts[part] = records
+        self.save()
+
+    def keep_round(self, records: list[dict[str, Any]]) -> None:
+        """Costs as they were found once more; after the last time they are the part's."""
+        self.rounds.append(records)
+        if len(self.rounds) == ROUNDS:
+            self.parts[COSTS] = [_over_rounds(group) for group in zip(*self.rounds, strict=True)]
+            self.rounds = []
         self.save()
 
     @property
@@ -196,16 +210,25 @@ def _mean(group: list[dict[str, Any]]) -> dict[str, Any]:
     first, number = group[0], len(group)
     if number == 1 or first["value"] is None:
         return dict(first)
-    values = [float(record["value"]) for record in group]
-    error = statistics.stdev(values) / math.sqrt(number)
     seeds = "".join(f" --seed {record['seed']}" for record in group)
     command = str(first["command"]).replace(f" --seed {first['seed']}", seeds)
     commits = [str(record["commit"]) for record in group if record["commit"]]
     return results.result(**{
-        **first, "value": statistics.fmean(values), "interval": float(f"{student(number) * error:.4g}"),
-        "num_seeds": number, "seed": None, "command": command,
+        **first, **_averaged(group), "num_seeds": number, "seed": None, "command": command,
         "commit": ", ".join(dict.fromkeys(commits)) or None,
     })  # fmt: skip
+
+
+def _over_rounds(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of the times of one kind; what is no time is the same in each round."""
+    return group[0] if group[0]["interval"] is None else {**group[0], **_averaged(group)}
+
+
+def _averaged(group: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean and Student's interval of values."""
+    values = [float(record["value"]) for record in group]
+    error = statistics.stdev(values) / math.sqrt(len(group))
+    return {"value": statistics.fmean(values), "interval": float(f"{student(len(group)) * error:.4g}")}
 
 
 def _outcome(record: Mapping[str, Any]) -> str:

@@ -21,10 +21,10 @@ from typing import Literal, NamedTuple
 import torch
 
 from mnemon.core.allocation import keep_freed_memory
-from mnemon.evaluation.benchmark.cell import Work, free_memory, is_first_seed, run_cell
+from mnemon.evaluation.benchmark.cell import Work, free_memory, left_for_quiet, run_cell
 from mnemon.evaluation.benchmark.material import Place
 from mnemon.evaluation.benchmark.protocol import Protocol
-from mnemon.evaluation.benchmark.store import UNDISTURBED, Answers, Cell
+from mnemon.evaluation.benchmark.store import Answers, Cell
 from mnemon.training.progress import OutOfTime, is_over
 
 NAME = "mnemon-bench"
@@ -38,7 +38,7 @@ Word = Literal["asked", "out of time"]
 
 
 class Job(NamedTuple):
-    """A cell, when to stop, and whether to ask also what is asked in quiet only."""
+    """A cell, when to stop, and whether to ask also, for one round, what is asked in quiet only."""
 
     cell: Cell
     until: float | None
@@ -153,8 +153,10 @@ def _work(channel: Connection, protocol: Protocol, place: Place) -> None:
         torch.set_num_threads(every if job.quiet else max(1, every // place.workers))
         told: Word | Exception = "asked"
         try:
-            leave = UNDISTURBED if not job.quiet and is_first_seed(job.cell, protocol) else ()
-            run_cell(job.cell, protocol, place, job.until, leave)
+            if job.quiet:
+                run_cell(job.cell, protocol, place, job.until, rounds=1)
+            else:
+                run_cell(job.cell, protocol, place, job.until, leave=left_for_quiet(job.cell, protocol))
         except OutOfTime:
             told = "out of time"
         except torch.AcceleratorError:  # which its cell tells; another process goes on
