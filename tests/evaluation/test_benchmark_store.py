@@ -118,11 +118,12 @@ def test_times_of_updates_leave_out_the_first_epoch():
     assert found.interval == pytest.approx(stats.t.ppf(0.975, 2) * stats.sem([1000.0, 500.0, 250.0]))
 
 
-def test_an_interval_of_costs_is_over_rounds(tmp_path):
+def test_an_interval_of_costs_is_over_rounds_of_one_device(tmp_path):
     answers = Answers(tmp_path / store.ANSWERS, None, None, {})
     values = [3.0, 5.0, 4.5]
-    for value in values:
-        time = result(experiment=EXPERIMENT, model="copy", metric="write_latency", value=value, interval=0.1, note="w")
+    for value, device in ((99.0, "GPU"), *((value, "CPU") for value in values)):
+        note = f"write_latency: device={device}"
+        time = result(experiment=EXPERIMENT, model="copy", metric="write_latency", value=value, interval=0.1, note=note)
         size = result(experiment=EXPERIMENT, model="copy", metric="state_bytes", value=8.0, note="s")
         answers.keep_round([time, size])
     latency, size = Answers.open(tmp_path).parts["costs"]

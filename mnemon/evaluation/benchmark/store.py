@@ -94,7 +94,10 @@ class Answers:
         self.save()
 
     def keep_round(self, records: list[dict[str, Any]]) -> None:
-        """Costs as they were found once more; after the last time they are the part's."""
+        """Costs as they were found once more; after the last time they are the part's. What was found on another device
+        before does not count."""
+        notes = [record["note"] for record in records]
+        self.rounds = [before for before in self.rounds if [record["note"] for record in before] == notes]
         self.rounds.append(records)
         if len(self.rounds) == ROUNDS:
             self.parts[COSTS] = [_over_rounds(group) for group in zip(*self.rounds, strict=True)]
