@@ -85,35 +85,21 @@ def train_judge(
         judge = FactorJudge(images.shape[1], num_values).to(device)
         judge(preprocessing(images[:2], stream(seed, JUDGE, device=device)))
     moves = not set(data.factor_names) & set(PLACED)
-    with one_order(torch.device(device), deterministic=True):
-        _fit(judge, images, factors, preprocessing, num_steps=num_steps, batch_size=batch_size, seed=seed, moves=moves)
-    return judge.eval()
-
-
-def _fit(
-    judge: FactorJudge,
-    images: Tensor,
-    factors: Tensor,
-    preprocessing: Preprocessing,
-    *,
-    num_steps: int,
-    batch_size: int,
-    seed: int,
-    moves: bool,
-) -> None:
     optimizer = torch.optim.Adam(judge.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_steps)
-    for step in range(num_steps):
-        generator = stream(seed, JUDGE, step, device=images.device)
-        index = torch.randint(len(images), (batch_size,), device=images.device, generator=generator)
-        x = preprocessing(images[index], generator)
-        logits = judge(_moved(x, step) if moves else x)
-        targets = factors[index].unbind(-1)
-        loss = sum(functional.cross_entropy(*pair) for pair in zip(logits, targets, strict=True))
-        optimizer.zero_grad()
-        torch.as_tensor(loss).backward()
-        optimizer.step()
-        schedule.step()
+    with one_order(torch.device(device), deterministic=True):
+        for step in range(num_steps):
+            generator = stream(seed, JUDGE, step, device=device)
+            index = torch.randint(len(images), (batch_size,), device=device, generator=generator)
+            x = preprocessing(images[index], generator)
+            logits = judge(_moved(x, step) if moves else x)
+            targets = factors[index].unbind(-1)
+            loss = sum(functional.cross_entropy(*pair) for pair in zip(logits, targets, strict=True))
+            optimizer.zero_grad()
+            torch.as_tensor(loss).backward()
+            optimizer.step()
+            schedule.step()
+    return judge.eval()
 
 
 def _moved(images: Tensor, step: int) -> Tensor:

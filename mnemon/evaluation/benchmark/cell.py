@@ -193,8 +193,11 @@ def _ask(work: Work, waiting: Collection[str], subject: Subject, until: float | 
         except Exception as error:
             answers.keep(part.name, unasked(part, "failed", _told(error), common))
             free_memory(work.place.device)
+            continue
+        if part.name == COSTS:
+            answers.keep_round(records)
         else:
-            answers.keep_round(records) if part.name == COSTS else answers.keep(part.name, records)
+            answers.keep(part.name, records)
     if PICTURE in waiting:
         if first:
             with _timed(answers, PICTURE):

@@ -118,8 +118,8 @@ def run_grid(
     say: Say = lambda text: None,
 ) -> bool:
     """Work off the cells; True when all are done, False when the time was over before. Results files are written after
-    every cell, and in the end once more: an earlier run may have been killed before it did. Another process that works
-    on the same runs is refused: each would overwrite what the other found."""
+    every cell, and in the end once more: with times, and where an earlier run was killed before it did. Another process
+    that works on the same runs is refused: each would overwrite what the other found."""
     cells = list(cells)
     with sole_process(place.runs, "--runs"):
         waiting = _waiting(cells, protocol, place, retry)
@@ -197,7 +197,6 @@ def _one_by_one(cells: Sequence[Cell], protocol: Protocol, place: Place, until: 
         except OutOfTime:
             say(f"{cell}: the time is over before all times are taken")
             return False
-        write_data(cell.data, protocol, place)
     _tell_failures(alone, place, say)
     return True
 
@@ -215,9 +214,8 @@ def _side_by_side(cells: Sequence[Cell], protocol: Protocol, place: Place, until
         say(f"{number}/{len(beside)} {cell}: {_told(cell, place) if done else 'the time is over'}")
         write_data(cell.data, protocol, place)
     alone = _to_time(cells, place, say)
-    for cell, done in work_off([Job(cell, until, quiet=True) for cell in ROUNDS * alone], protocol, place, 1):
-        in_time = in_time and done
-        write_data(cell.data, protocol, place)
+    for _, done in work_off([Job(cell, until, quiet=True) for cell in ROUNDS * alone], protocol, place, 1):
+        in_time = in_time and done  # and nothing is written meanwhile: the next cell is already timed
     _tell_failures(alone, place, say)
     return in_time
 
