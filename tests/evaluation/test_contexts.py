@@ -61,6 +61,15 @@ def test_the_judge_learns_what_images_show_and_leaves_random_numbers_alone():
     assert judge.values(torch.zeros(2, 3, 1, 12, 12)).shape == (2, 3, 2)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="other orders of summing need a GPU")
+def test_a_gpu_trains_the_same_judge_again():
+    generator = torch.Generator().manual_seed(0)
+    digits = ImageSet(torch.randint(256, (400, 1, 28, 28), generator=generator).to(torch.uint8), torch.arange(400) % 10)
+    data = black_and_white(digits)
+    twice = [train_judge(data, Preprocessing("static"), device="cuda", num_steps=60).state_dict() for _ in range(2)]
+    assert all(torch.equal(value, twice[1][name]) for name, value in twice[0].items())
+
+
 def test_kept_accuracy_is_of_the_last_epochs_alone(tmp_path):
     rows = [{"kind": "validation", "epoch": epoch, "agreement": 0.1 if epoch < 4 else 0.9} for epoch in range(14)]
     rows.insert(13, {"kind": "train", "epoch": 13, "agreement": 0.0})
