@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from mnemon.core.checks import is_transformed
 from mnemon.core.state import State
+from mnemon.core.threads import one_thread
 from mnemon.memories.frames import Frames
 
 EPISODES_PER_THREAD = 4
@@ -49,12 +50,8 @@ def write_parts(
         with torch.no_grad():
             return write(frames.map(lambda t: t[part]), prior[part] if own_prior else prior, start[part])
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # the parts are the parallelism: teams within teams would wait for each other
-    try:
+    with one_thread():  # the parts are the parallelism: teams within teams would wait for each other
         return list(_pool(os.getpid(), parts).map(run, whole.chunk(parts)))
-    finally:
-        torch.set_num_threads(before)
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mnemon.core.checks import check_size
+from mnemon.core.threads import one_thread
 
 NUM_SQUARINGS = 6
 
@@ -68,7 +69,8 @@ class GaussianDense(nn.Module):
         sizes = (width, hidden, hidden, 2 * dim)
         layers = [SpectralLinear(inputs, outputs) for inputs, outputs in itertools.pairwise(sizes)]
         for layer in layers:
-            nn.init.orthogonal_(layer.weight)
+            with one_thread():  # several factorise to other last digits, and another training begins
+                nn.init.orthogonal_(layer.weight)
             nn.init.zeros_(layer.bias)
         self.layers = nn.Sequential(*layers)
         self.gain = nn.Parameter(torch.cat((torch.full((dim,), spread), torch.zeros(dim))))

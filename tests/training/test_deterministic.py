@@ -1,5 +1,6 @@
 """training.deterministic: the same seed gives the same weights, on a GPU too."""
 
+import dataclasses
 import os
 import warnings
 
@@ -7,7 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mnemon.training.setup import one_order
+from mnemon.evaluation.benchmark.protocol import Protocol
+from mnemon.registry import MODELS
+from mnemon.training.setup import fresh_model, one_order
 from tests.training.cases import SIZES, config, fit, of_kind
 from tests.training.test_resume import DRAWS, assert_same_run, fit_interrupted
 
@@ -67,6 +70,23 @@ def test_the_library_is_told_unless_it_was(monkeypatch):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     with one_order(CUDA, deterministic=True):
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_training_begins_alike_with_any_number_of_threads(kind):
+    """At the benchmark's sizes: small matrices are factorised by one thread anyway."""
+    asked = Protocol.load().config("glyphs", kind, seed=0)
+    asked = dataclasses.replace(asked, model=dataclasses.replace(asked.model, image_shape=(1, 28, 28)))
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 4):
+            torch.set_num_threads(threads)
+            found.append(fresh_model(asked).state_dict())
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
 
 
 @NEEDS_GPU
