@@ -125,9 +125,11 @@ def test_an_interval_of_costs_is_over_rounds_of_one_device(tmp_path):
         note = f"write_latency: device={device}"
         time = result(experiment=EXPERIMENT, model="copy", metric="write_latency", value=value, interval=0.1, note=note)
         size = result(experiment=EXPERIMENT, model="copy", metric="state_bytes", value=8.0, note="s")
-        answers.keep_round([time, size])
-    latency, size = Answers.open(tmp_path).parts["costs"]
+        peak = result(experiment=EXPERIMENT, model="copy", metric="peak_memory", value=2 * value, note="p")
+        answers.keep_round([time, size, peak])
+    latency, size, peak = Answers.open(tmp_path).parts["costs"]
     low, high = stats.t.interval(0.95, 2, statistics.fmean(values), stats.sem(values))
     assert latency["value"] == pytest.approx(statistics.fmean(values))
     assert latency["interval"] == pytest.approx((high - low) / 2, rel=1e-3)
     assert (size["value"], size["interval"]) == (8.0, None)
+    assert peak["interval"] == pytest.approx(high - low, rel=1e-3)

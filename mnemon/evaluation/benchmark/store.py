@@ -223,8 +223,9 @@ def _mean(group: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _over_rounds(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of the times of one kind; what is no time is the same in each round."""
-    return group[0] if group[0]["interval"] is None else {**group[0], **_averaged(group)}
+    """Of one number; what was the same in each round, as bytes are, is left as it is."""
+    values = {record["value"] for record in group}
+    return group[0] if len(values) == 1 else {**group[0], **_averaged(group)}
 
 
 def _averaged(group: Sequence[Mapping[str, Any]]) -> dict[str, float]:
