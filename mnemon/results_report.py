@@ -178,7 +178,10 @@ def _experiments(sections: Sequence[Section]) -> list[Html]:
 
 
 def _commands(records: Sequence[Mapping[str, Any]]) -> list[Html]:
-    note = "Each command makes its numbers again, to within their intervals; the commit is the one it was run at."
+    note = (
+        "The commands that make the numbers, each with the commit it was run at. Which numbers of the benchmark were "
+        "made again, and how near they came, is counted in docs/benchmark.md."
+    )
     found = dict.fromkeys((record["command"], record["commit"]) for record in records if record["command"])
     lines = "\n".join(f"{command}    # {commit}" for command, commit in found)
     return [report.paragraph(note), boards.folded("Commands", f"{len(found)} of them", report.code(lines))]

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 WIDTH, HEIGHT = 220, 132
 LEFT, RIGHT, TOP, BOTTOM = 40, 10, 22, 24
 """Of a panel and its margins, in pixels."""
+NEAR = 0.1
+"""How near to 0 a range of positive values begins, of its end, to be drawn from 0."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,24 @@ class Axis:
 def panels(lines: Lines, *, name: str, logarithmic: bool = False) -> str:
     """All panels of a figure, as HTML; `name` makes the figure's own names unique on a page."""
     xs = [point.x for points in lines.values() for point in points]
-    ys = [value for points in lines.values() for point in points for value in (point.y, *_ends(point))]
     across = Axis(min(xs), max(xs), LEFT, WIDTH - RIGHT, logarithmic and min(xs) > 0)
-    low, high = robust_range(lines)
-    up = Axis(max(low, min(ys)), min(high, max(ys)), HEIGHT - BOTTOM, TOP)
+    up = Axis(*drawn_range(lines), HEIGHT - BOTTOM, TOP)
     frame = _frame(across, up, sorted(set(xs)))
     everyone = "".join(f'<path class="other" d="{_path(points, across, up)}"/>' for points in lines.values())
     shared = f'<symbol id="{name}" viewBox="0 0 {WIDTH} {HEIGHT}">{frame}{everyone}</symbol>'
     drawn = [f'<svg width="0" height="0" aria-hidden="true" style="position: absolute">{shared}</svg>']
     drawn += [_panel(model, points, across, up, name) for model, points in lines.items()]
     return f'<div class="panels">{"".join(drawn)}</div>\n'
+
+
+def drawn_range(lines: Lines) -> tuple[float, float]:
+    """As far as values and their intervals reach, within the robust range. Where none is negative, as of errors, 0 is
+    the end if it is near: an interval may reach below, and a value of 0 is one to see."""
+    points = [point for points in lines.values() for point in points]
+    ends = [end for point in points for end in _ends(point)]
+    robust_low, robust_high = robust_range(lines)
+    low, high = max(robust_low, min(ends)), min(robust_high, max(ends))
+    return (0.0, high) if min(point.y for point in points) >= 0 and low < NEAR * high else (low, high)
 
 
 def robust_range(lines: Lines) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from mnemon.cli import app
 from mnemon.evaluation.conditions import conditions
 from mnemon.evaluation.tables import read_results
 from mnemon.evaluation.which_memory import which_memory_page
-from mnemon.small_multiples import Axis, Point, panels, robust_range
+from mnemon.small_multiples import Axis, Point, drawn_range, panels, robust_range
 from tests.evaluation.made_up import MODELS, made_up, unanswered, whole
 from tests.test_examples import ROOT
 
@@ -164,6 +164,20 @@ def test_one_model_far_off_does_not_flatten_the_others():
     drawn = panels(lines, name="c")
     assert "1e+09" in drawn  # it is told, if not drawn
     assert drawn.count("beyond the axis") == 1
+
+
+@pytest.mark.parametrize(
+    ("low", "drawn"),
+    [
+        (Point(1, 0.04, 0.06), (0, 1.0)),  # no error is below 0, if its interval is
+        (Point(1, 0.09, 0.01), (0, 1.0)),
+        (Point(1, 0.30, 0.05), (0.25, 1.0)),
+        (Point(1, -0.1, 0.1), (-0.2, 1.0)),
+    ],
+)
+def test_what_is_not_negative_is_drawn_from_zero_if_that_is_near(low, drawn):
+    lines = {"a": [low, Point(2, 0.6)], "b": [Point(1, 0.9, 0.1), Point(2, 0.5)]}
+    assert drawn_range(lines) == pytest.approx(drawn)
 
 
 def test_how_many_seeds_there_are_is_told():
