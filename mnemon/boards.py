@@ -184,12 +184,13 @@ def curves(figure: Figure, name: str) -> Html:
     at = f" ({figure.fixed})" if figure.fixed else ""
     what = unit_text(question) or question.metric.replace("_", " ")
     scale = ", on a logarithmic scale" if figure.along.logarithmic else ""
+    both = ", on a scale that is logarithmic on both sides of 0" if figure.along.orders else ""
     told = (
-        f"Across: {figure.along.label}{scale}. Up: {what}, {better} is better. "
+        f"Across: {figure.along.label}{scale}. Up: {what}, {better} is better{both}. "
         "Grey: the other models. Shaded: 95% interval."
     )
     title = f"{question.title.split(' against ')[0]} against {figure.along.label}{at}"
-    drawn = panels(figure.lines, name=name, logarithmic=figure.along.logarithmic)
+    drawn = panels(figure.lines, name=name, logarithmic=figure.along.logarithmic, orders=figure.along.orders)
     return Html(heading(title) + paragraph(told) + drawn)
 
 

@@ -100,7 +100,12 @@ def set_regulariser(model: MemoryModel, regulariser: StochasticRegulariser) -> N
 
 MODELS: dict[str, Entry] = {
     "vae": Entry(
-        "variational autoencoder", "Kingma and Welling, 2013", "none (a count)", "1", frozenset(), building.vae
+        "variational autoencoder",
+        "Kingma and Welling, 2013",
+        "none; counts what was written",
+        "1",
+        frozenset(),
+        building.vae,
     ),
     "statistician": Entry(
         "neural statistician (basic)",
@@ -112,7 +117,7 @@ MODELS: dict[str, Entry] = {
     ),
     "statistician-full": Entry(
         "neural statistician (full)",
-        "Edwards and Storkey, 2017; Durkan, 2017, 5.1.2",
+        "Edwards and Storkey, 2017; Durkan, 2017 (thesis), section 5.1.2",
         "a Gaussian context vector of size D",
         "2 D + P + 1",
         frozenset({*building.FULL_SIZES, "hidden", "pooling", "count_items"}),
@@ -136,7 +141,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vma": Entry(
         "variational memory addressing",
-        "Bornschein et al., 2017 (VMA), 2",
+        "Bornschein et al., 2017 (VMA), section 2",
         "M stored items, or M learned contents (num_slots)",
         "M (X + E)",
         frozenset(SLOTS | {"flat_prior"}),
@@ -144,7 +149,7 @@ MODELS: dict[str, Entry] = {
     ),
     "soft-attention": Entry(
         "soft attention over stored items",
-        "Bornschein et al., 2017 (VMA), 4.2",
+        "Bornschein et al., 2017 (VMA), section 4.2",
         "M stored items, or M learned contents (num_slots)",
         "M (X + E)",
         frozenset(SLOTS),
@@ -185,7 +190,7 @@ MODELS: dict[str, Entry] = {
     "vae-tsm": Entry(
         "variational autoencoder, nets of Kanerva++",
         "Kingma and Welling, 2013",
-        "none (a count)",
+        "none; counts what was written",
         "1",
         frozenset({"hidden"}),
         building.vae_tsm,

@@ -15,6 +15,7 @@ from mnemon.evaluation.leaderboard import Column, columns, data_sets, number_tex
 from mnemon.evaluation.page_section import Section
 from mnemon.evaluation.questions import BY_NAME, GROUPS, QUICK, benchmark_records, is_quick
 from mnemon.evaluation.tables import experiment_sections, of_experiments
+from mnemon.evaluation.who_is_who import who_is_who
 from mnemon.report import Html
 
 PICTURES = "memory"
@@ -47,6 +48,7 @@ def render(records: Sequence[dict[str, Any]], folder: Path) -> Html:
     sections: dict[str, tuple[str, list[Html]]] = {}
     if sets:
         sections["jobs"] = ("Which memory for which job", _jobs(advise(list(tables.values()), holds_nothing)))
+        sections["models"] = _models(who_is_who(tables.values()))
         for data in sets:
             sections[_anchor(data)] = (f"Measured on {data}", _data(records, data, tables[data], folder))
     papers = [record for record in records if record["paper_value"] is not None]
@@ -108,6 +110,10 @@ def _jobs(advice: Sequence[Advice]) -> list[Html]:
 def _numbers(advice: Advice) -> Html:
     lines = Html(f"<ul>{''.join(f'<li>{report.inline(detail)}</li>' for detail in advice.details)}</ul>")
     return boards.folded("The numbers", "on each data set", lines)
+
+
+def _models(found: Section) -> tuple[str, list[Html]]:
+    return found.title, [boards.plain_board(found.heads, found.cells), report.paragraph(found.note)]
 
 
 def _data(records: Sequence[dict[str, Any]], data: str, table: Sequence[Column], folder: Path) -> list[Html]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 220, 132
@@ -32,25 +32,27 @@ Lines = Mapping[str, Sequence[Point]]
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to pixels."""
+    """From values to pixels, on a scale: straight, `math.log`, or `math.asinh`, which is logarithmic on both sides of
+    0."""
 
     low: float
     high: float
     start: float
     end: float
-    logarithmic: bool = False
+    scale: Callable[[float], float] = float
 
     def __call__(self, value: float) -> float:
-        low, high, value = (math.log(v) if self.logarithmic else v for v in (self.low, self.high, value))
+        low, high, value = map(self.scale, (self.low, self.high, value))
         share = 0.5 if high == low else (value - low) / (high - low)
         return round(self.start + share * (self.end - self.start), 1)
 
 
-def panels(lines: Lines, *, name: str, logarithmic: bool = False) -> str:
-    """All panels of a figure, as HTML; `name` makes the figure's own names unique on a page."""
+def panels(lines: Lines, *, name: str, logarithmic: bool = False, orders: bool = False) -> str:
+    """All panels of a figure, as HTML; `name` makes the figure's own names unique on a page. logarithmic: across.
+    orders: up, values of either sign that are orders of magnitude apart."""
     xs = [point.x for points in lines.values() for point in points]
-    across = Axis(min(xs), max(xs), LEFT, WIDTH - RIGHT, logarithmic and min(xs) > 0)
-    up = Axis(*drawn_range(lines), HEIGHT - BOTTOM, TOP)
+    across = Axis(min(xs), max(xs), LEFT, WIDTH - RIGHT, math.log if logarithmic and min(xs) > 0 else float)
+    up = Axis(*drawn_range(lines, robust=not orders), HEIGHT - BOTTOM, TOP, math.asinh if orders else float)
     frame = _frame(across, up, sorted(set(xs)))
     everyone = "".join(f'<path class="other" d="{_path(points, across, up)}"/>' for points in lines.values())
     shared = f'<symbol id="{name}" viewBox="0 0 {WIDTH} {HEIGHT}">{frame}{everyone}</symbol>'
@@ -59,12 +61,12 @@ def panels(lines: Lines, *, name: str, logarithmic: bool = False) -> str:
     return f'<div class="panels">{"".join(drawn)}</div>\n'
 
 
-def drawn_range(lines: Lines) -> tuple[float, float]:
-    """As far as values and their intervals reach, within the robust range. Where none is negative, as of errors, 0 is
-    the end if it is near: an interval may reach below, and a value of 0 is one to see."""
+def drawn_range(lines: Lines, robust: bool = True) -> tuple[float, float]:
+    """As far as values and their intervals reach, within the robust range if so asked. Where none is negative, as of
+    errors, 0 is the end if it is near: an interval may reach below, and a value of 0 is one to see."""
     points = [point for points in lines.values() for point in points]
     ends = [end for point in points for end in _ends(point)]
-    robust_low, robust_high = robust_range(lines)
+    robust_low, robust_high = robust_range(lines) if robust else (-math.inf, math.inf)
     low, high = max(robust_low, min(ends)), min(robust_high, max(ends))
     return (0.0, high) if min(point.y for point in points) >= 0 and low < NEAR * high else (low, high)
 
@@ -115,11 +117,15 @@ def _panel(model: str, points: Sequence[Point], across: Axis, up: Axis, name: st
 
 
 def _frame(across: Axis, up: Axis, xs: Sequence[float]) -> str:
-    """Axes with the ends of the range, and the values at which x was measured as far as they have room."""
+    """Axes with the ends of the range, 0 where it has room between them, and the values at which x was measured as far
+    as they have room."""
     bottom = HEIGHT - BOTTOM
     lines = f'<path class="axis" d="M{LEFT},{TOP} L{LEFT},{bottom} L{WIDTH - RIGHT},{bottom}"/>'
+    heights = [up.low, up.high]
+    if up.low < 0 < up.high and min(abs(up(0) - up(end)) for end in heights) > 12:
+        heights.append(0.0)
     labels = [f'<text class="tick" x="{LEFT - 4}" y="{up(y) + 4:g}" text-anchor="end">{_short(y)}</text>'
-              for y in (up.low, up.high)]  # fmt: skip
+              for y in heights]  # fmt: skip
     last = -math.inf
     for x in xs:
         if across(x) - last >= 28 or (x == xs[-1] and across(x) - last >= 22):

@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import math
 import re
 
 import pytest
@@ -138,10 +139,23 @@ def test_without_records(tmp_path):
 
 
 def test_axes_send_ends_to_ends():
-    axis = Axis(1, 1000, 40, 210, logarithmic=True)
+    axis = Axis(1, 1000, 40, 210, math.log)
     assert [axis(value) for value in (1, 1000)] == [40, 210]
     assert axis(10) == pytest.approx(40 + 170 / 3, abs=0.05)
     assert Axis(2, 2, 0, 10)(2) == 5
+    both = Axis(-1000, 1000, 0, 100, math.asinh)
+    assert both(0) == 50
+    assert both(-10) == pytest.approx(100 - both(10))
+    assert both(1000) - both(100) == pytest.approx(both(100) - both(10), abs=0.15)  # pixels are rounded
+
+
+def test_answers_of_either_sign_that_are_orders_apart_are_all_drawn():
+    lines = {str(i): [Point(1, 0.5 + i), Point(2, -1.0)] for i in range(8)} | {"off": [Point(1, -3.0), Point(2, -1e5)]}
+    straight, bent = (check(panels(lines, name="c", orders=orders)) for orders in (False, True))
+    assert "beyond the axis" in straight
+    assert "beyond the axis" not in bent
+    assert "-100k" in bent
+    assert ">0<" in bent
 
 
 def test_a_panel_for_each_model_with_its_points():

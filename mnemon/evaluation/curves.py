@@ -16,12 +16,14 @@ OF_RECORD = ("episode_length", "memory_floats")
 
 @dataclass(frozen=True)
 class Along:
-    """A question, the setting that its curves go along, and what that is called."""
+    """A question, the setting that its curves go along, and what that is called. logarithmic: the setting; orders: the
+    answers are of either sign and orders of magnitude apart."""
 
     question: str
     setting: str
     label: str
     logarithmic: bool = False
+    orders: bool = False
 
 
 ALONG = (
@@ -31,7 +33,7 @@ ALONG = (
     Along("capacity_bound", "episode_length", "frames written", True),
     Along("resized_recall", "memory_floats", "floats of the memory", True),
     Along("resized_bound", "memory_floats", "floats of the memory", True),
-    Along("distractors", "classes", "classes in memory", True),
+    Along("distractors", "classes", "classes in memory", True, orders=True),
     Along("fewshot", "shots", "examples of each class"),
 )
 

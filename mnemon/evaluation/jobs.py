@@ -17,7 +17,7 @@ RULE = (
 )
 SHORT_NOTE = (
     "In brackets: on how many of the data sets with a ranked answer a model is among the best. A memory that is not of "
-    "fixed size keeps every frame."
+    "fixed size keeps every frame. What the names stand for is told below, under The models."
 )
 NO_MEMORY = ("copy",)
 """Baselines that give back what they are shown."""

@@ -19,6 +19,7 @@ from mnemon.evaluation.leaderboard import (
 )
 from mnemon.evaluation.page_section import Section
 from mnemon.evaluation.questions import GROUPS, QUICK, benchmark_records, is_quick
+from mnemon.evaluation.who_is_who import who_is_who
 
 HEAD = """# Which memory for which job
 
@@ -54,6 +55,7 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
     found = advise(list(tables.values()), holds_nothing)
     parts.append(Section("In short", SHORT_NOTE, SUMMARY, summary(found)).markdown(2))
     parts += [f"{missing}\n"] if (missing := without_answer(found)) else []
+    parts.append(who_is_who(tables.values()).markdown(2))
     for advice in found:
         parts += [
             f"## {advice.job.wish}\n",

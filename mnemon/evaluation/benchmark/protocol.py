@@ -16,12 +16,25 @@ from mnemon.training import checkpoint
 from mnemon.training.config import Config, nearest, parse, read_values
 
 FOLDER = Path(presets.__file__).parent / "benchmark"
-UNTRAINED: dict[str, str] = {
-    "hopfield-hebb": "Hopfield network, Hebb's rule",
-    "hopfield-storkey": "Hopfield network, Storkey's rule",
-    "modern-hopfield": "modern Hopfield retrieval, every frame kept",
-    "slots": "as many frames as fit, the nearest is recalled",
-    "copy": "no memory: the cue is given back",
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A memory that is only written and read: what it is, what it holds, where it comes from."""
+
+    title: str
+    memory: str
+    paper: str
+
+
+UNTRAINED: dict[str, Baseline] = {
+    "hopfield-hebb": Baseline("Hopfield network, Hebb's rule", "a weight for every pair of pixels", "Hopfield, 1982"),
+    "hopfield-storkey": Baseline(
+        "Hopfield network, Storkey's rule", "a weight for every pair of pixels", "Storkey and Valabregue, 1999"
+    ),
+    "modern-hopfield": Baseline("modern Hopfield retrieval", "every frame", "Ramsauer et al., 2020"),
+    "slots": Baseline("gives back the nearest kept frame", "as many frames as fit", ""),
+    "copy": Baseline("gives back the cue", "none", ""),
 }
 """Memories that are only written and read, beside those of the registry."""
 BITS_ONLY = ("hopfield-hebb", "hopfield-storkey")
@@ -116,7 +129,9 @@ class Protocol:
 
     def differs(self, kind: str) -> str:
         """What a model has of its own, and why."""
-        return str(self.tables["models"][kind]["differs"]) if kind in MODELS else f"not trained: {UNTRAINED[kind]}"
+        return (
+            str(self.tables["models"][kind]["differs"]) if kind in MODELS else f"not trained: {UNTRAINED[kind].title}"
+        )
 
     def estimated_seconds(self, kind: str) -> tuple[float, float]:
         """What a cell costs on a data-centre GPU: its updates, and all else."""

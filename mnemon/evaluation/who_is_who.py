@@ -1,0 +1,34 @@
+"""Who the models of a results page are: what each is called, what its memory is, and where it comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from mnemon.evaluation.benchmark.protocol import UNTRAINED
+from mnemon.evaluation.leaderboard import Column
+from mnemon.evaluation.page_section import Section
+from mnemon.registry import MODELS, SYMBOLS
+
+TITLE = "The models"
+HEADS = ("model", "what it is", "its memory", "from")
+WORDS = "A slot is a vector of the memory, an address says which slots an image is read from."
+
+
+def who_is_who(tables: Iterable[Sequence[Column]]) -> Section:
+    """A row for each model of some tables; of one that another package brings only the name is known here."""
+    models = dict.fromkeys(model for table in tables for column in table for model in column.scores)
+    rows = [[f"`{model}`", *_described(model)] for model in models]
+    letters = {letter for row in rows for letter in re.findall(r"\b[A-Z]\b", row[2])}
+    told = [f"{letter}: {meaning}" for letter, meaning in SYMBOLS.items() if letter in letters]
+    return Section(TITLE, f"{WORDS} {'; '.join(told)}." if told else WORDS, HEADS, rows)
+
+
+def _described(model: str) -> tuple[str, str, str]:
+    if model in UNTRAINED:
+        baseline = UNTRAINED[model]
+        return f"{baseline.title}; not trained", baseline.memory, baseline.paper
+    if model in MODELS:
+        entry = MODELS[model]
+        return entry.title, entry.memory, entry.paper
+    return "a model of another package", "", ""
