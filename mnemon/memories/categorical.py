@@ -158,17 +158,32 @@ class CategoricalMemory(LatentMemory):
         K = self.num_slots
         check_event_shapes(where, state, CategoricalState, {"R": (K, self.code_dim), "U_diag": (K,)})
 
+    def _default_start(self, prior: State | None) -> str:
+        """Also where a prior is given: its slots that nothing was written into are all alike."""
+        return "random"
+
     def _start(
         self, init: str, prior: CategoricalState, frames: Frames, generator: torch.Generator | None
     ) -> CategoricalState:
-        """ "random" or "kmeans++": R at items, U = I/C (R0 = 0 is symmetric and stuck). "prior": q = p."""
+        """ "random" or "kmeans++": empty slots at items, U = I/C, no item at two of them, the other slots as in the
+        prior. "prior": q = p, where empty slots are all alike and stay so.
+
+        A slot is empty if it holds less than half an item. Two slots at one item would share it for ever.
+        """
         if init == "prior":
             return prior
         pick = {"random": pick_random, "kmeans++": pick_kmeans}.get(init)
         if pick is None:
             raise unknown_start(init, ("random", "kmeans++", "prior"))
-        R = pick(frames, self.num_slots, generator)
-        return CategoricalState(R, torch.full_like(R[..., 0], 1 / self.code_dim))
+        picked = pick(frames, self.num_slots, generator)
+        empty = self.noise_var * (1 / prior.U_diag - 1 / self.slot_var) < 0.5
+        place = empty.cumsum(-1) - 1
+        taken = empty & (place < frames.num_present[..., None])
+        place = place.clamp(min=0).expand(picked.shape[:-1])
+        R = picked.gather(-2, place[..., None].expand(picked.shape))
+        return CategoricalState(
+            torch.where(taken[..., None], R, prior.R), torch.where(taken, 1 / self.code_dim, prior.U_diag)
+        )
 
     def _sweeps(
         self,

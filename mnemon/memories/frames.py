@@ -91,6 +91,13 @@ class Frames(Record):
         return self.mean.shape[-2]
 
     @property
+    def num_present(self) -> Tensor:
+        """Items that count at all. Shapes: -> int (*B)"""
+        if self.counts is None:
+            return torch.full(self.batch_shape, self.num_items, device=self.mean.device)
+        return (self.counts > 0).sum(-1)
+
+    @property
     def total(self) -> Tensor:
         """Items counted. Shapes: -> (*B)"""
         if self.counts is None:
