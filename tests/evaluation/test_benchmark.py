@@ -331,8 +331,10 @@ def test_a_judge_of_other_settings_is_trained_anew(tmp_path):
     again = Judge.cached(path, test, num_steps=1)
     assert again.accuracy == pytest.approx(first.accuracy)
     assert path.read_bytes() == made
-    for other, steps in ((test, 2), (TestSet.of(data, Preprocessing("static", 50)), 2)):
-        Judge.cached(path, other, num_steps=steps)
+    numbered = dataclasses.replace(data, labels=data.labels + 1)
+    darker = Preprocessing("static", 50)
+    for other in (test, TestSet.of(data, darker), TestSet.of(numbered, darker)):
+        Judge.cached(path, other, num_steps=2)
         assert path.read_bytes() != made
         made = path.read_bytes()
 

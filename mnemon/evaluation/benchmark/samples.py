@@ -53,7 +53,8 @@ class Judge:
         if test.data.labels is None:
             return None
         settings = f"{num_steps} steps on {len(test.data)} images, {test.preprocessing}"
-        if not path.is_file() or _settings_of(path) not in (None, settings):
+        num_classes = int(test.data.labels.max()) + 1
+        if not path.is_file() or not _is_of(path, settings, num_classes):
             # `fix` has been applied: what is left to do is the same for train and test
             made = cls.train(test.data, test.preprocessing, device=test.device, num_steps=num_steps)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,16 +64,17 @@ class Judge:
             return made
         tensors = load_file(path)
         accuracy = float(tensors.pop("accuracy"))
-        net = FactorJudge(test.data.image_shape[0], (int(test.data.labels.max()) + 1,))
+        net = FactorJudge(test.data.image_shape[0], (num_classes,))
         net(torch.zeros(1, *test.data.image_shape))  # gives the lazy layer its size
         net.load_state_dict(tensors)
         return cls(net.to(test.device).eval(), accuracy)
 
 
-def _settings_of(path: Path) -> str | None:
-    """Of a stored judge; those of an earlier version do not say."""
+def _is_of(path: Path, settings: str, num_classes: int) -> bool:
+    """Whether a stored judge was trained so; those of an earlier version do not say how."""
     with safe_open(path, framework="pt") as file:
-        return dict(file.metadata() or {}).get("settings")
+        told = dict(file.metadata() or {}).get("settings", settings)
+        return bool(told == settings and file.get_slice("heads.0.bias").get_shape() == [num_classes])
 
 
 class Episodes(NamedTuple):
