@@ -12,7 +12,16 @@ from pathlib import Path
 from PIL import Image
 
 from mnemon.evaluation.curves import Figure
-from mnemon.evaluation.leaderboard import Column, memory_text, own_choice, score_text, standing, unit_text, where_text
+from mnemon.evaluation.leaderboard import (
+    Column,
+    memory_text,
+    own_choice,
+    score_text,
+    standing,
+    unit_text,
+    way_text,
+    where_text,
+)
 from mnemon.report import Html, heading, inline, paragraph
 from mnemon.small_multiples import panels
 
@@ -146,7 +155,7 @@ def _head(column: Column, alone: bool) -> str:
     """The question and where it was put; only where, if all columns have the same question."""
     question = column.question
     unit = f"{unit_text(question)}, " if unit_text(question) else ""
-    way = "higher is better ↑" if question.higher_is_better else "lower is better ↓"
+    way = way_text(question) + ("" if not question.ranked else " ↑" if question.higher_is_better else " ↓")
     told = where_text(column)
     title = told.capitalize() if alone and told else question.title
     small = f"<small>{inline(told)}</small>" if told and title is question.title else ""
@@ -180,13 +189,12 @@ def _cell(column: Column, model: str, numbers: dict[str, int]) -> str:
 def curves(figure: Figure, name: str) -> Html:
     """Small multiples with what they show."""
     question = figure.question
-    better = "higher" if question.higher_is_better else "lower"
     at = f" ({figure.fixed})" if figure.fixed else ""
     what = unit_text(question) or question.metric.replace("_", " ")
     scale = ", on a logarithmic scale" if figure.along.logarithmic else ""
     both = ", on a scale that is logarithmic on both sides of 0" if figure.along.orders else ""
     told = (
-        f"Across: {figure.along.label}{scale}. Up: {what}, {better} is better{both}. "
+        f"Across: {figure.along.label}{scale}. Up: {what}, {way_text(question)}{both}. "
         "Grey: the other models. Shaded: 95% interval."
     )
     title = f"{question.title.split(' against ')[0]} against {figure.along.label}{at}"

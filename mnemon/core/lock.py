@@ -16,8 +16,9 @@ LOCK = ".lock"
 
 
 @contextlib.contextmanager
-def sole_process(folder: Path, option: str) -> Iterator[None]:
-    """Keep every other process out of `folder`, which is made if absent, until the block ends; refused where one is in.
+def sole_process(folder: Path, option: str, *, wait: bool = False) -> Iterator[None]:
+    """Keep every other process out of `folder`, which is made if absent, until the block ends; refused where one is in,
+    or begun after its end with `wait`.
 
     The lock belongs to an open file, so that the system releases it however the process ends; a file that is left is
     taken over. Processes that this one spawns do not hold it, those that it forks do. Systems and file systems without
@@ -30,7 +31,7 @@ def sole_process(folder: Path, option: str) -> Iterator[None]:
         yield
         return
     path = folder / LOCK
-    file = _lock(path, option)
+    file = _lock(path, option, wait)
     try:
         yield
     finally:
@@ -41,11 +42,11 @@ def sole_process(folder: Path, option: str) -> Iterator[None]:
             os.close(file)
 
 
-def _lock(path: Path, option: str) -> int:
+def _lock(path: Path, option: str, wait: bool) -> int:
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             os.close(file)
             raise ValueError(

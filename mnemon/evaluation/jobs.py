@@ -46,11 +46,10 @@ JOBS = (
     Job("Clean up damaged copies of images that were stored", "recall"),
     Job("Fill in the missing half of an image that was stored", "recall", ("corruption", "half")),
     Job("Hold many images in a memory that does not grow", "capacity_recall", fixed_size=True),
-    Job("Describe an episode in as few nats as possible, its memory included", "joint"),
+    Job("Describe any images in as few nats as possible, their memory included", "joint"),
+    Job("Describe images of a few classes in as few nats as possible, their memory included", "joint_classes"),
     Job("Explain the stored images once the memory is there", "conditional"),
     Job("Explain new images of the stored classes", "same_class"),
-    Job("Keep working when other classes fill the memory too", "distractors",
-        caution="A model is ranked only if the memory of a frame's own class alone was of use to it."),
     Job("Notice that an image is of a class that was not stored", "novelty_same_class"),
     Job("Recognise an image that was stored", "novelty_written"),
     Job("Name the class of an image from one example of each", "fewshot"),
@@ -155,9 +154,7 @@ def _detail(column: Column) -> str:
         behind = "" if second is None else f"; then `{second.model}` {score_text(second, question)}"
         return f"{where}: {first}{unit} cannot be told from {others}{more}{behind}."
     if second is None:
-        answers = sum(score.value is not None for score in column.scores.values())
-        only = "the only answer" if answers == 1 else f"the only one of {answers} that is ranked"
-        return f"{where}: {first}{unit} is {only}."
+        return f"{where}: {first}{unit} is the only answer."
     return f"{where}: {first}{unit}, ahead of `{second.model}` {score_text(second, question)}."
 
 

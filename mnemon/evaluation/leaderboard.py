@@ -71,13 +71,9 @@ class Column:
 
     @property
     def ranked(self) -> list[Score]:
-        """Those with a value that counts, best first."""
-        answered = [score for score in self.scores.values() if score.value is not None and self._counts(score)]
+        """Those with a value, best first; none where no value is better than another."""
+        answered = [score for score in self.scores.values() if score.value is not None and self.question.ranked]
         return sorted(answered, key=lambda score: score.value or 0.0, reverse=self.question.higher_is_better)
-
-    def _counts(self, score: Score) -> bool:
-        least = self.question.least
-        return least is None or (score.value or 0.0) >= least
 
     @property
     def best(self) -> list[Score]:
@@ -142,12 +138,14 @@ def _scores(
     usual: Mapping[str, int],
 ) -> dict[str, Score]:
     """One score for each model: what was measured at these settings, or else what says why nothing was. Of several
-    sizes of its memory the one that is nearest to half of the usual, or of the largest where that is not known."""
+    sizes of its memory the one that is nearest to half of the usual, or of the largest where that is not known; of
+    smaller ones only."""
     measured = [(r, n) for r, n in asked if n.outcome == "measured" and settings_of(question, r, n) == settings]
     if "size" in question.settings:
         sizes = grouped_by(measured, lambda pair: str(pair[0]["model"]))
         largest = {model: max(r["memory_floats"] or 1 for r, _ in pairs) for model, pairs in sizes.items()}
         whole = {**largest, **usual}
+        measured = [(r, n) for r, n in measured if (r["memory_floats"] or 0) < whole[r["model"]]]
         measured.sort(key=lambda pair: _from_half(pair[0]["memory_floats"], whole[pair[0]["model"]]))
     scores: dict[str, Score] = {}
     for record, note in (*measured, *(pair for pair in asked if pair[1].outcome != "measured")):
@@ -157,7 +155,8 @@ def _scores(
 
 def _unscored(model: str, question: Question, elsewhere: Collection[str]) -> Score:
     """A model that has no answer here, or only under other settings, as on another device."""
-    reason = "measured at other settings only" if model in elsewhere else None
+    other = "with memories as large or larger only" if "size" in question.settings else "at other settings only"
+    reason = f"measured {other}" if model in elsewhere else None
     return Score(model, None, Note(question.name, {}, "does not apply" if reason else "measured", reason))
 
 
@@ -259,6 +258,13 @@ def number_text(value: float, unit: str | None, *, interval: float | None = None
     counted = shown == [round(value)]
     digits = DIGITS.get(unit or "", 0 if counted else max(0, 2 - math.floor(math.log10(abs(value) or 1))))
     return " ± ".join(f"{part:,.{digits}f}" for part in shown)
+
+
+def way_text(question: Question) -> str:
+    """Which way is better, if either is."""
+    if not question.ranked:
+        return "not ranked"
+    return "higher is better" if question.higher_is_better else "lower is better"
 
 
 def unit_text(question: Question) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -62,6 +62,10 @@ class TestSet:
     @classmethod
     def of(cls, data: ImageSet, preprocessing: Preprocessing, device: torch.device | str = "cpu") -> TestSet:
         return cls(preprocessing.fix(data, train=False).to(device), preprocessing, torch.device(device))
+
+    def unlabelled(self) -> TestSet:
+        """The same images without their classes."""
+        return replace(self, data=replace(self.data, labels=None))
 
     def draw(self, index: Tensor, generator: torch.Generator) -> Tensor:
         """Shapes: (*B, T) -> (*B, T, *X)"""

@@ -15,12 +15,13 @@ from typing import Any, Literal, NamedTuple
 EXPERIMENT = "memory-benchmark"
 """The `experiment` of every record."""
 
-Need = Literal["likelihood", "posterior", "labels", "resizing", "training", "sampling", "gpu"]
+Need = Literal["likelihood", "posterior", "labels", "class_episodes", "resizing", "training", "sampling", "gpu"]
 WHY_NOT: dict[Need, str] = {
     "likelihood": "{model} has no likelihood: it recalls images, and gives no density of them",
     "posterior": "the memory of {model} is computed from the episode and has no posterior of its own, so that only a "
     "bound given the memory is defined",
-    "labels": "{data} has no labels",
+    "labels": "{data} has no labels, or fewer than four classes",
+    "class_episodes": "training on {data} has episodes of any images, and the bounds of those say it all",
     "resizing": "the memory of {model} has one size, that of its trained weights or of the images",
     "training": "{model} is not trained",
     "sampling": "{model} has nothing to generate from",
@@ -33,7 +34,8 @@ WHY_NOT: dict[Need, str] = {
 class Question:
     """One question. `asks` is a plain sentence; `settings` are the names in a note that its numbers are told apart by,
     beside `episode_length` and `memory_floats` of the record; `headline` picks one number for a table of all models,
-    `at` says in words which one where each model has its own; numbers below `least` are not ranked."""
+    `at` says in words which one where each model has its own. Not `ranked`: more or less of it is neither better nor
+    worse by itself."""
 
     name: str
     title: str
@@ -48,7 +50,7 @@ class Question:
     headline: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()
     at: str = ""
-    least: float | None = None
+    ranked: bool = True
 
 
 BOUND: dict[str, Any] = {"metric": "bound", "unit": "nats/frame", "higher_is_better": True}
@@ -61,13 +63,24 @@ ON_DEVICE: tuple[str, ...] = ("device",)
 QUESTIONS: tuple[Question, ...] = (
     Question(
         "joint", "Joint bound", "likelihood", **BOUND, scored="written", bound="joint",
-        asks="How many nats does a frame of an episode cost, the memory that was written for it included?",
+        asks="How many nats does a frame of an episode of any images cost, the memory written for it included?",
         needs=("likelihood", "posterior"),
     ),
     Question(
         "conditional", "Bound of written frames", "likelihood", **BOUND, scored="written", bound="conditional",
         asks="How well are the written frames explained once the memory is there (which is not paid for)?",
         needs=("likelihood",),
+    ),
+    Question(
+        "joint_classes", "Joint bound, of a few classes", "likelihood", **BOUND, scored="written", bound="joint",
+        asks="How many nats does a frame cost, the memory included, where an episode has several frames of each of a "
+        "few classes, as those of the training?",
+        needs=("class_episodes", "likelihood", "posterior"),
+    ),
+    Question(
+        "conditional_classes", "Bound of written frames, of a few classes", "likelihood", **BOUND, scored="written",
+        bound="conditional", needs=("class_episodes", "likelihood"),
+        asks="How well are the written frames of such an episode explained once the memory is there?",
     ),
     Question(
         "same_class", "Bound of new frames of written classes", "likelihood", **BOUND, scored="same_class",
@@ -98,20 +111,22 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "resized_recall", "Recall against the size of the memory", "capacity", **ERROR,
         settings=("size", "corruption", "level", "reads"), needs=("resizing",), at=HALF,
-        asks="The same weights and episodes with a smaller or larger memory: what error of recall?",
+        asks="The same weights and episodes with a smaller or larger memory: what error of recall, of frames that a "
+        "smaller memory did not keep, too?",
     ),
     Question(
         "resized_bound", "Bound against the size of the memory", "capacity", **BOUND, scored="written",
         bound="conditional", settings=("size",), needs=("resizing", "likelihood"), at=HALF,
-        asks="The same weights and episodes with a smaller or larger memory: what bound of the written frames?",
+        asks="The same weights and episodes with a smaller or larger memory: what bound, of frames that a smaller "
+        "memory did not keep, too?",
     ),
     Question(
         "distractors", "Cost of other classes in memory", "classes", "short_of_optimal", "nats/frame", False,
         scored="same_class", settings=("classes", "examples"), headline={"classes": "8"},
         asks="When other classes are added to the memory, how many nats does a new frame lose beyond the log of their "
-        "number, which no memory can save? Less than 0: the memory of its own class alone was of "
-        "little use to the frame, so that there was little to lose; such numbers are not ranked.",
-        needs=("likelihood", "labels"), least=0.0,
+        "number? Less than 0: it lost less than that, or even gained, as where the four frames of its own class made a "
+        "poor memory. Not ranked: who has no use for a memory has nothing to lose.",
+        needs=("likelihood", "labels"), ranked=False,
     ),
     Question(
         "novelty_written", "Telling written frames from new classes", "classes", "auroc", "auroc", True,

@@ -15,6 +15,7 @@ from mnemon.evaluation.leaderboard import (
     own_choice,
     score_text,
     standing,
+    way_text,
     where_text,
 )
 from mnemon.evaluation.page_section import Section
@@ -113,5 +114,4 @@ def _board(title: str, table: Sequence[Column], explained: bool = True) -> str:
 def _asked(column: Column) -> str:
     """The question as it was put, and which way is better."""
     question, told = column.question, where_text(column)
-    way = "higher" if question.higher_is_better else "lower"
-    return f"{question.asks} {told + '; ' if told else ''}{question.unit}, {way} is better."
+    return f"{question.asks} {told + '; ' if told else ''}{question.unit}, {way_text(question)}."

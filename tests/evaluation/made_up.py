@@ -58,7 +58,7 @@ def _answers(question, model, data, rank, place, scale):
         for length in lengths:
             wave = 1 + 0.2 * math.sin(1 + rank + 3 * place) + 0.05 * number + 0.02 * math.log(length)
             usual = {"nats/frame": -90.0, "per pixel": 0.05, "auroc": 0.7, "share": 0.6}.get(question.unit, 12.0)
-            value = wave * (usual if question.least is None else question.least + 3.0)
+            value = wave * (usual if question.ranked else 3.0)
             floats = round(1000 * settings.get("size", 1.0))
             yield made_up(
                 question.name, model, data, scale * value, interval=abs(value) * 0.01, length=length, floats=floats,

@@ -112,7 +112,7 @@ def test_what_is_missing_is_told_with_names():
     question = BY_NAME["same_class"]
     assert why_not(question, lambda need: need != "gpu", model="vae", data="glyphs") is None
     told = why_not(question, lambda need: need != "labels", model="vae", data="fixed_mnist")
-    assert told == "fixed_mnist has no labels"
+    assert told == "fixed_mnist has no labels, or fewer than four classes"
 
 
 # -- the plan --------------------------------------------------------------------------------------
@@ -231,6 +231,8 @@ def test_numbers_are_what_they_should_be(grid):
     # a VAE has no memory to pay for, and its bound does not know the length of the episode
     assert value("vae", "joint") == value("vae", "conditional")
     assert value("vbm-mixture", "joint") < value("vbm-mixture", "conditional")
+    assert value("vae", "joint_classes") == value("vae", "conditional_classes") != value("vae", "joint")
+    assert value("vbm-mixture", "joint_classes") < value("vbm-mixture", "conditional_classes")
     assert 0 < value("vae", "recall") < 1
     # three frames fit into the slots: one is always found again, and is 0 away from itself
     assert value("slots", "capacity_recall", episode_length=1) == 0
@@ -421,6 +423,12 @@ def test_pruning_leaves_answers_and_no_weights(tmp_path):
     assert set(run_cell(cell, tiny(), place).parts) == {*STEPS}
     assert [path.name for path in cell.folder(place.runs).iterdir()] == [store.ANSWERS]
     assert PICTURE in STEPS
+    # weights that an earlier command left go too
+    (cell.folder(place.runs) / "run").mkdir()
+    assert run_grid([cell], tiny(), dataclasses.replace(place, prune=False))
+    assert (cell.folder(place.runs) / "run").is_dir()
+    assert run_grid([cell], tiny(), place)
+    assert [path.name for path in cell.folder(place.runs).iterdir()] == [store.ANSWERS]
 
 
 def test_bits_are_asked_of_bits_only(tmp_path):

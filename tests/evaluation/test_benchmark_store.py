@@ -3,6 +3,7 @@
 import json
 import math
 import statistics
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from scipy import stats
@@ -82,6 +83,32 @@ def test_later_seeds_do_not_take_away_what_the_first_alone_was_asked(tmp_path):
     later = [record("joint", value=2.0, num_seeds=2)]
     assert store.write_results(path, later) == {"vae"}
     assert json.loads(path.read_text()) == [*later, times, elsewhere]
+
+
+def test_numbers_of_another_training_are_refused(tmp_path):
+    path = tmp_path / "memory_glyphs.json"
+
+    def record(note, updates, model="vae"):
+        return result(experiment=EXPERIMENT, model=model, note=note, value=1.0, num_seeds=1, updates=updates)
+
+    stored = [record("joint", 1000), record("recall", None, "slots")]
+    store.write_results(path, stored)
+    with pytest.raises(ValueError, match=r"expected numbers of 1,000 updates, as it holds, got 2,000; .*--out"):
+        store.write_results(path, [record("joint", 2000)])
+    assert json.loads(path.read_text()) == stored
+    store.write_results(path, [record("recall", None, "copy")])  # what is not trained goes with any
+    assert len(json.loads(path.read_text())) == 3
+
+
+def test_writers_of_one_file_lose_nothing_of_each_other(tmp_path):
+    path, models = tmp_path / "memory_glyphs.json", [f"m{number}" for number in range(60)]
+    with ThreadPoolExecutor(6) as writers:
+        list(writers.map(lambda model: store.write_results(path, [_number(model)]), models))
+    assert {record["model"] for record in json.loads(path.read_text())} == set(models)
+
+
+def _number(model):
+    return result(experiment=EXPERIMENT, model=model, note="joint", value=1.0, num_seeds=1)
 
 
 def test_times_of_another_device_stand_beside_those_that_are_there(tmp_path):

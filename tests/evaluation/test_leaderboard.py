@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from mnemon.evaluation.benchmark.protocol import UNTRAINED
 from mnemon.evaluation.curves import figures
 from mnemon.evaluation.jobs import JOBS, advise, summary
 from mnemon.evaluation.leaderboard import (
@@ -19,6 +20,7 @@ from mnemon.evaluation.leaderboard import (
 from mnemon.evaluation.questions import BY_NAME, QUESTIONS, QUICK, write_note
 from mnemon.evaluation.tables import results_page
 from mnemon.evaluation.which_memory import SHORT, which_memory_page
+from mnemon.registry import MODELS as REGISTERED
 from tests.evaluation.made_up import MODELS, made_up, unanswered, whole
 
 
@@ -151,15 +153,32 @@ def test_of_several_sizes_the_one_nearest_to_half_of_the_usual():
     assert own_choice(column(unknown, "resized_bound").scores["slots"]) == "16 slots"  # half of the largest
 
 
-def test_numbers_that_mean_nothing_was_to_lose_are_not_ranked():
+def test_what_is_neither_better_nor_worse_is_not_ranked():
     note = write_note("distractors", classes=8, examples=4)
     values = {"unused": -2.1, "lossy": 3.0, "unsure": -0.05}
     records = [made_up("distractors", name, "digits", value, note=note) for name, value in values.items()]
     found = column(records, "distractors")
-    assert [score.model for score in found.ranked] == ["lossy"]
-    assert standing(found, "unused") == "behind"
-    (detail,) = advice(*records)["distractors"].details
-    assert detail.endswith("`lossy` 3.0 ± 0.1 nats/frame is the only one of 3 that is ranked.")
+    assert not found.ranked
+    assert not found.best
+    assert {standing(found, name) for name in values} == {"behind"}
+    assert "distractors" not in advice(*records)
+    assert "nats/frame, not ranked." in which_memory_page(records, nobody)
+
+
+def test_a_column_of_half_a_memory_has_smaller_ones_only():
+    note = write_note("resized_recall", size="4 items", corruption="salt_and_pepper", level=0.1, reads=3)
+    usual = write_note("recall", corruption="salt_and_pepper", level=0.1, reads=3)
+    records = [
+        record
+        for model, floats in {"small": 1000, "whole": 4000}.items()
+        for record in (
+            made_up("recall", model, "digits", 0.2, note=usual, floats=floats),
+            made_up("resized_recall", model, "digits", 0.1, note=note, floats=2000),
+        )
+    ]
+    found = column(records, "resized_recall")
+    assert [score.model for score in found.ranked] == ["whole"]
+    assert found.scores["small"].why_not == "measured with memories as large or larger only"
 
 
 def test_a_wide_interval_does_not_make_a_model_one_of_the_best():
@@ -286,15 +305,28 @@ def test_the_question_of_every_job_is_asked():
 
 def test_the_page_in_markdown():
     page = which_memory_page(whole(), nobody)
-    assert page.count("\n## ") == len(JOBS) + 2  # in short, and the tables
+    assert page.count("\n## ") == len(JOBS) + 3  # in short, the models, and the tables
     assert all(page.index(f"| {job.wish} | ") < page.index(f"\n## {job.wish}\n") for job in JOBS)
     assert "(1) this model has no likelihood" in page
     assert "Not measured yet" not in page
     joint_alone = which_memory_page(joint(-90.0, -95.0), nobody)
     assert "Not measured yet, or answered by no model: Clean up" in joint_alone
     tables = [line for line in page.splitlines() if line.startswith("| `")]
-    assert len(tables) == len(MODELS) * 6 * 2
+    assert len(tables) == len(MODELS) * (6 * 2 + 1)
     assert "has not been run yet" in which_memory_page([], nobody)
+
+
+def test_the_page_says_what_each_model_is():
+    page = which_memory_page([*joint(-90.0), *whole(models=("vbm-mixture", "slots"))], nobody)
+    about = page.split("\n## The models\n")[1].split("\n## ")[0]
+    assert (
+        "| `vbm-mixture` | VBM, mixture | H clusters, each K slots and a location | Lingle (VBM), theorem 4 |" in about
+    )
+    assert "H: clusters." in about
+    assert "M: stored items" not in about  # no model here has any
+    assert "| `slots` | gives back the nearest kept frame; not trained | as many frames as fit |" in about
+    assert "| `m0` | a model of another package |" in about
+    assert all(entry.title and entry.memory for entry in (*REGISTERED.values(), *UNTRAINED.values()))
 
 
 def test_the_overview_has_a_leaderboard_for_each_data_set():

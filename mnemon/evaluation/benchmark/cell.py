@@ -32,6 +32,8 @@ from mnemon.training.loop import train
 from mnemon.training.progress import OutOfTime, check_time
 from mnemon.training.setup import fresh_model
 
+RUN = "run"
+"""Folder of a cell's training."""
 STEPS = (*(part.name for part in PARTS), PICTURE)
 ONCE = (*UNDISTURBED, PICTURE)
 """Steps that are taken with the first seed only: they hardly depend on the weights."""
@@ -67,7 +69,7 @@ class Work:
     @property
     def run(self) -> Path:
         """The folder of the training."""
-        return self.cell.folder(self.place.runs) / "run"
+        return self.cell.folder(self.place.runs) / RUN
 
     @functools.cached_property
     def common(self) -> dict[str, Any]:
@@ -129,9 +131,15 @@ def run_cell(
     finally:
         if answers.took:
             answers.save()
-    if place.prune and set(answers.parts) == set(STEPS) and not answers.failed:
-        shutil.rmtree(work.run, ignore_errors=True)
+    if place.prune:
+        prune(cell, answers, place.runs)
     return answers
+
+
+def prune(cell: Cell, answers: Answers, runs: Path) -> None:
+    """Delete the weights of a cell that is done."""
+    if set(answers.parts) == set(STEPS) and not answers.failed:
+        shutil.rmtree(cell.folder(runs) / RUN, ignore_errors=True)
 
 
 def _train(work: Work, until: float | None) -> None:
@@ -208,20 +216,21 @@ def _ask(work: Work, waiting: Collection[str], subject: Subject, until: float | 
 def _subject(work: Work, only_times: bool) -> Subject:
     cell, place, sizes, common = work.cell, work.place, work.protocol.sizes, work.common
     tests = test_images(cell.data, work.protocol, place)
-    length = work.config.data.episode_length
+    length, of_classes = work.config.data.episode_length, work.protocol.trains_on_classes(cell.data)
     if cell.kind in UNTRAINED:
 
         def made() -> Any:
             return untrained_model(cell.kind, tests.every.data.image_shape, sizes.memory_floats).to(place.device)
 
-        return Subject(cell.kind, made, tests, sizes, length, common, None)
+        return Subject(cell.kind, made, tests, sizes, length, common, None, of_classes)
 
     def trained() -> Any:
         if only_times:
             return fresh_model(work.config).to(place.device).eval()
         return load_run(work.run, device=place.device)[0]
 
-    return Subject(cell.kind, trained, tests, sizes, length, common, functools.partial(time_updates, work))
+    timed = functools.partial(time_updates, work)
+    return Subject(cell.kind, trained, tests, sizes, length, common, timed, of_classes)
 
 
 def is_first_seed(cell: Cell, protocol: Protocol) -> bool:

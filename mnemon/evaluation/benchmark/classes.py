@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mnemon.core.protocol import MemoryModel
 from mnemon.evaluation.benchmark.holding import Records
-from mnemon.evaluation.benchmark.subject import Subject, most_frames
+from mnemon.evaluation.benchmark.subject import Subject, empty_record, most_frames
 from mnemon.evaluation.experiments import sizes_of_classes
 from mnemon.evaluation.fewshot import class_log_scores, fewshot_accuracy, scorers_of
 from mnemon.evaluation.fewshot_bounds import class_bounds, fitting, short_of_optimal
@@ -74,9 +74,13 @@ def fewshot(subject: Subject, asked: set[str]) -> Records:
     """Accuracy of classification from a few examples of each class."""
     sizes, test = subject.sizes, subject.tests.every
     by, score = _class_scorer(subject)
-    for ways, shots in sizes.fewshot:
-        if fitting(test.data, (ways,), (shots,)) != ((ways,), (shots,)):
-            continue
+    fit = [
+        (ways, shots) for ways, shots in sizes.fewshot if fitting(test.data, (ways,), (shots,)) == ((ways,), (shots,))
+    ]
+    if not fit:
+        reason = f"{subject.data} has too few classes, or images of them"
+        yield empty_record("fewshot", "does not apply", reason, subject.common)
+    for ways, shots in fit:
         if (short := subject.too_short("fewshot", shots, ways)) is not None:
             yield short
             continue

@@ -10,7 +10,7 @@ from typing import Literal
 
 from mnemon.core.lock import sole_process
 from mnemon.data.named_sets import CATALOG
-from mnemon.evaluation.benchmark.cell import STEPS, Work, free_memory, left_for_quiet, run_cell
+from mnemon.evaluation.benchmark.cell import RUN, STEPS, Work, free_memory, left_for_quiet, prune, run_cell
 from mnemon.evaluation.benchmark.material import Place, judge_of
 from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.store import (
@@ -18,9 +18,9 @@ from mnemon.evaluation.benchmark.store import (
     UNDISTURBED,
     Answers,
     Cell,
+    check_updates,
     gather,
     stored_cells,
-    stored_results,
     write_results,
 )
 from mnemon.evaluation.benchmark.workers import Job, work_off
@@ -94,7 +94,7 @@ def status(cell: Cell, protocol: Protocol, runs: Path) -> Status:
     missing = [step for step in STEPS if step not in answers.parts]
     if not missing:
         return Status(cell, "failed" if answers.failed else "done", tuple(answers.failed), answers.took, 0.0, 0.0)
-    begun = answers.path.is_file() or (cell.folder(runs) / "run").is_dir()
+    begun = answers.path.is_file() or (cell.folder(runs) / RUN).is_dir()
     updates, others = protocol.estimated_seconds(cell.kind)
     if answers.training is not None:
         updates, others = 0.0, others * len(missing) / len(STEPS)
@@ -123,6 +123,9 @@ def run_grid(
     cells = list(cells)
     with sole_process(place.runs, "--runs"):
         waiting = _waiting(cells, protocol, place, retry)
+        if place.prune:
+            for cell in cells:
+                prune(cell, Answers.open(cell.folder(place.runs)), place.runs)
         if place.workers == 1:
             done = _one_by_one([found.cell for found in waiting], protocol, place, until, say)
         else:
@@ -145,7 +148,7 @@ def _waiting(cells: Sequence[Cell], protocol: Protocol, place: Place, retry: boo
     waiting = []
     for data in dict.fromkeys(cell.data for cell in cells):
         check_answers(data, protocol, place)
-        stored_results(results_path(data, protocol, place))  # refused before anything is trained
+        check_updates(results_path(data, protocol, place), {protocol.updates})  # before anything is trained
     for cell in cells:
         if retry:
             answers = Answers.open(cell.folder(place.runs))

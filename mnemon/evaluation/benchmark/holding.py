@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from mnemon.core.protocol import MemoryModel
+from mnemon.data.episodes import ClassEpisodes
 from mnemon.evaluation.benchmark.subject import Subject, most_frames, stores_items
 from mnemon.evaluation.experiments import sizes_of_classes
 from mnemon.evaluation.likelihood import Estimate, TestSet, episode_bounds, scored_groups
@@ -51,6 +52,21 @@ def bounds(subject: Subject, asked: set[str]) -> Records:
             yield subject.record(question, found[question], num_samples=1)
 
 
+def bounds_of_classes(subject: Subject, asked: set[str]) -> Records:
+    """The same of episodes of a few classes."""
+    sizes, test = sizes_of_classes(subject.tests.every.data), subject.tests.every
+    assert sizes is not None
+    length = sizes["num_classes"] * sizes["per_class"]
+    batch = min(_batch(subject, test, length), subject.sizes.episodes)
+    episodes = ClassEpisodes(sizes["num_classes"], sizes["per_class"], batch, -(-subject.sizes.episodes // batch))
+    found = episode_bounds(subject.model, test, episode_length=length, sampler=episodes)
+    for question in sorted(asked):
+        yield subject.record(
+            question, found[question.removesuffix("_classes")], num_samples=1, episode_length=length,
+            memory_floats=subject.floats(length),
+        )  # fmt: skip
+
+
 def groups(subject: Subject, asked: set[str]) -> Records:
     """Conditional bound of frames that were not written: of the same classes, of others, or of any."""
     sizes, samples = sizes_of_classes(subject.tests.every.data), subject.sizes.samples
@@ -58,7 +74,11 @@ def groups(subject: Subject, asked: set[str]) -> Records:
         model = subject.model
         assert isinstance(model, CodecModel)
         twins = twin_bounds(
-            model, subject.tests.some, length=subject.length, num_episodes=subject.sizes.episodes, num_samples=samples
+            model,
+            subject.tests.some.unlabelled(),
+            length=subject.length,
+            num_episodes=subject.sizes.episodes,
+            num_samples=samples,
         )
         yield subject.record("unseen", Estimate.of(twins["twin", "alone"].mean(-1)), num_samples=samples)
         return

@@ -28,6 +28,7 @@ def _unjudged(answer: Callable[[Subject, set[str]], Records]) -> Callable[[Subje
 
 PARTS: tuple[Part, ...] = (
     Part("bounds", ("joint", "conditional"), _unjudged(holding.bounds)),
+    Part("class_bounds", ("joint_classes", "conditional_classes"), _unjudged(holding.bounds_of_classes)),
     Part("groups", ("same_class", "unseen"), _unjudged(holding.groups)),
     Part("recall", ("recall",), _unjudged(holding.recall)),
     Part("capacity", ("capacity_recall", "capacity_bound"), _unjudged(holding.capacity)),

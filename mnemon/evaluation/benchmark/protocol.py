@@ -127,6 +127,10 @@ class Protocol:
         value = self.tables.get("train_images")
         return None if value is None else int(value)
 
+    def trains_on_classes(self, data: str) -> bool:
+        """Whether episodes of the training are of a few classes; what a model has of its own does not count."""
+        return bool(self.tables["sets"][data]["data"]["episodes"] == "classes")
+
     def differs(self, kind: str) -> str:
         """What a model has of its own, and why."""
         return (

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mnemon.core.lock import sole_process
 from mnemon.core.state import atomic_path
 from mnemon.evaluation import results
 from mnemon.evaluation.benchmark.protocol import KINDS, differing, fingerprint
@@ -157,7 +158,12 @@ def write_results(path: Path, records: Sequence[dict[str, Any]]) -> set[str]:
     """One record on a line: there are many. Where the file has more numbers of a model's answer to a question, seeds
     counted, than these are, it keeps them: who makes some numbers again, or is stopped halfway, loses no others.
     Returns the models of which these are some and the file keeps some."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with sole_process(path.parent, "--out", wait=True):  # the file is read and written
+        return _write_results(path, records)
+
+
+def _write_results(path: Path, records: Sequence[dict[str, Any]]) -> set[str]:
+    check_updates(path, {record["updates"] for record in records})
     new, old = (grouped_by(some, _asked) for some in (records, stored_results(path)))
     kept = {asked for asked in old if asked[1] in BY_NAME and _numbers(old[asked]) > _numbers(new.get(asked, []))}
     written = [record for asked in {*new, *kept} for record in (old if asked in kept else new)[asked]]
@@ -165,6 +171,20 @@ def write_results(path: Path, records: Sequence[dict[str, Any]]) -> set[str]:
     with atomic_path(path) as temporary:
         Path(temporary).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     return {model for model, *_ in kept} & {model for model, *_ in new}
+
+
+def check_updates(path: Path, updates: set[int | None]) -> None:
+    """Refuse a results file whose models had another number of updates, and one that is no such file."""
+    new, old = updates - {None}, {record.get("updates") for record in stored_results(path)} - {None}
+    if new and old and new != old:
+        raise ValueError(
+            f"{path}: expected numbers of {_list(old)} updates, as it holds, got {_list(new)}; give these an --out of "
+            "their own"
+        )
+
+
+def _list(numbers: Iterable[int | None]) -> str:
+    return " and ".join(f"{number:,}" for number in sorted(filter(None, numbers)))
 
 
 def _asked(record: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -15,6 +15,7 @@ from mnemon.core.random import stream
 from mnemon.data.images import ImageSet
 from mnemon.evaluation import results
 from mnemon.evaluation.benchmark.protocol import UNTRAINED, Sizes
+from mnemon.evaluation.experiments import sizes_of_classes
 from mnemon.evaluation.likelihood import Estimate, TestSet
 from mnemon.evaluation.questions import BY_NAME, Need, empty_note, write_note
 from mnemon.models import MemoryVAE
@@ -63,6 +64,8 @@ class Subject:
     common: Mapping[str, Any]
     time_updates: Callable[[], Estimate] | None
     """Milliseconds of an update of its training; None where it is not trained."""
+    class_episodes: bool = False
+    """Whether models are trained on episodes of a few classes here."""
 
     @cached_property
     def model(self) -> MemoryModel:
@@ -93,7 +96,8 @@ class Subject:
         return {
             "likelihood": lambda: isinstance(self.model, CodecModel),
             "posterior": lambda: isinstance(self.model, CodecModel) and has_posterior(self),
-            "labels": lambda: self.tests.every.data.labels is not None,
+            "labels": lambda: sizes_of_classes(self.tests.every.data) is not None,
+            "class_episodes": lambda: self.class_episodes,
             "resizing": lambda: is_resizable(self.model),
             "training": lambda: self.time_updates is not None,
             "sampling": lambda: not isinstance(self.model, CopyModel),
