@@ -17,6 +17,7 @@ from mnemon.evaluation.benchmark.grid import is_of_other_settings, plan, status
 from mnemon.evaluation.benchmark.protocol import UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.store import UNDISTURBED, Answers, Cell, gather, stored_cells
 from mnemon.evaluation.questions import BY_NAME, read_note
+from mnemon.registry import MODELS
 
 RESULTS = Path(__file__).parents[2] / "results"
 PROTOCOL = Protocol.load()
@@ -24,6 +25,12 @@ DOCS = " ".join((RESULTS.parent / "docs" / "benchmark.md").read_text(encoding="u
 ONE_SEED = ("glyphs", "fashion_mnist", "cifar10")
 THREE_SEEDS = ("omniglot", "fixed_mnist")
 TIMED = ("write_latency", "read_latency", "write_rate", "read_rate")
+TRAINED_ON_CLASSES = ("omniglot", "glyphs")
+TO_COME = "class_bounds"
+HAS_TO_COME = {*MODELS} - {"ebmm", "vbm-categorical"}
+"""What the next run has to ask: see docs/benchmark.md."""
+MENDED = "vbm-categorical"
+"""Asked again on a CPU when its write had changed: what it had answered before says nothing of these answers."""
 ORTHOGONAL = ("kanerva-pp", "vae-tsm")
 """Models whose first weights depended on the number of threads when these cells were run."""
 
@@ -55,7 +62,8 @@ def test_answers_are_of_the_protocol_as_it_is(runs, data):
     cells = stored_cells(runs, data)
     assert set(cells) == set(plan(PROTOCOL, data=[data]))
     for cell in cells:
-        assert set(Answers.open(cell.folder(runs)).parts) == {*STEPS}, str(cell)
+        to_come = {TO_COME} if data in TRAINED_ON_CLASSES and cell.kind in HAS_TO_COME else set()
+        assert set(Answers.open(cell.folder(runs)).parts) == {*STEPS} - to_come, str(cell)
     assert not [str(cell) for cell in cells if is_of_other_settings(cell, PROTOCOL, runs)]
     assert not [str(cell) for cell in cells if status(cell, PROTOCOL, runs).failed]
 
@@ -77,7 +85,7 @@ def test_samples_were_judged_by_the_judge_that_is_stored(data):
 def test_the_docs_say_which_numbers_came_again(runs, again):
     """Cells of the sets of one seed, trained and asked twice by the same command."""
     counts = {one_thread: Counter() for one_thread in (True, False)}
-    for cell in (cell for data in ONE_SEED for cell in stored_cells(again, data)):
+    for cell in (cell for data in ONE_SEED for cell in stored_cells(again, data) if cell.kind != MENDED):
         count = counts[cell.data == "glyphs" or cell.kind not in ORTHOGONAL]
         count["cells"] += 1
         first, second = _records(cell, runs), _records(cell, again)
@@ -106,7 +114,7 @@ def test_the_docs_say_how_two_trainings_of_three_seeds_compare(runs, again):
     """The earlier one summed in whatever order, partly on a CPU."""
     inside = []
     for data in THREE_SEEDS:
-        first, second = ({_asked(r): r for r in gather(folder, data) if _is_of_training(r)} for folder in (runs, again))
+        first, second = ({_asked(r): r for r in gather(folder, data) if _can_come_again(r)} for folder in (runs, again))
         assert first.keys() == second.keys()
         inside += [
             abs(record["value"] - second[asked]["value"]) <= (record["interval"] or 0)
@@ -163,9 +171,18 @@ def _asked(record):
     return re.sub(r"judge=[0-9.]+", "judge", record["note"]), *(record[name] for name in names)
 
 
-def _is_of_training(record):
-    costs = BY_NAME[read_note(record["note"]).question].group == "cost"
-    return record["value"] is not None and record["model"] not in UNTRAINED and not costs
+def _can_come_again(record):
+    """Numbers of trainings, and of questions that were asked both times; of what was mended those that are the same,
+    since every slot had an item."""
+    question = read_note(record["note"]).question
+    few = question in ("fewshot", "distractors") or record["episode_length"] < 48
+    return (
+        record["value"] is not None
+        and record["model"] not in UNTRAINED
+        and BY_NAME[question].group != "cost"
+        and not question.endswith("_classes")
+        and not (record["model"] == MENDED and few)
+    )
 
 
 def _lines(data):
