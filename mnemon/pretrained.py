@@ -70,9 +70,13 @@ def load_memory(
         wrote = (file.metadata() or {}).get("weights")
     own = checkpoint.fingerprint(model)
     if check and wrote != own:
-        by = "by other weights" if wrote else "without naming the weights that wrote it"
+        if not wrote:
+            raise ValueError(
+                f"{path}: expected a memory that names the weights that wrote it, got one saved without; save it with "
+                "mnemon.save_memory(path, memory, model), or write the images again"
+            )
         raise ValueError(
-            f"{path}: this memory was written {by} (expected {own[:8]}, got {(wrote or 'none')[:8]}); "
-            "use the run that wrote it, or write the images again"
+            f"{path}: this memory was written by other weights (expected {own[:8]}, got {wrote[:8]}); use the run that "
+            "wrote it, or write the images again"
         )
     return state

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -94,6 +95,20 @@ def test_train_for_machines_and_again(trained):
     assert run("train", folder / "tiny.json", "--out", folder / "run", *options, "--quiet").output == ""
 
 
+def test_a_resumed_run_keeps_the_settings_it_was_begun_with(trained, tmp_path):
+    """Its data too: those of the preset are not looked for."""
+    folder, _ = trained
+    preset = json.loads((folder / "tiny.json").read_text())
+    preset["data"]["name"] = "mnist"
+    (tmp_path / "tiny.json").write_text(json.dumps(preset))
+    shutil.copytree(folder / "run", tmp_path / "run")
+    again = ("train", tmp_path / "tiny.json", "--out", tmp_path / "run", "--resume", "--root", tmp_path)
+    assert json.loads(run(*again, "--json").stdout)["epochs"] == 2
+    assert json.loads(run(*again, "--set", "stages.0.epochs=2", "--json").stdout)["epochs"] == 2
+    fresh = ("--data", folder / "patterns", "--set", "stages.0.epochs=1", "--accelerator", "cpu", "--resume")
+    assert "nothing to resume here" in run("train", tmp_path / "tiny.json", "--out", tmp_path / "new", *fresh).stdout
+
+
 def test_what_train_refuses(trained):
     folder, _ = trained
     tiny, out, data = folder / "tiny.json", ("--out", folder / "other"), ("--data", folder / "patterns")
@@ -104,7 +119,15 @@ def test_what_train_refuses(trained):
     assert "did you mean 'digits'" in refused("train", tiny, "--data", "digit", *out)
     assert "did you mean 'cuda'" in refused("train", tiny, *data, *out, "--accelerator", "cudda")
     assert "use --resume" in refused("train", tiny, *data, "--out", folder / "run")
-    assert "stages.0.epochs is 2, not 3" in refused("train", tiny, *data, "--out", folder / "run", "--resume")
+    again = ("train", tiny, "--out", folder / "run", "--resume")
+    assert "stages.0.epochs is 2, not 3" in refused(*again, "--set", "stages.0.epochs=3")
+    assert "data.name is " in refused(*again, "--data", "digits")
+    assert "expected a run of glyphs-mixture" in refused("train", "glyphs-mixture", *again[2:])
+    assert "training.seed: expected at least 0, got -1" in refused(
+        "train", tiny, *data, *out, "--set", "training.seed=-1"
+    )
+    wrong = ("--set", "stages.0.learning_rate=-1")
+    assert "stages.0.learning_rate: expected at least 0, got -1" in refused("train", tiny, *data, *out, *wrong)
     assert "divisible by the 3 processes" in refused("train", tiny, *data, *out, "--devices", 3)
     assert not (folder / "other").exists()
     assert str(tiny) in refused("train", tiny, *data, "--out", tiny / "below")
@@ -259,6 +282,7 @@ def test_kanerva_pp_from_training_to_curves(tmp_path):
 def test_what_eval_refuses(trained):
     folder, _ = trained
     assert "did you mean 'novelty'" in refused("eval", folder / "run", "--part", "novelti")
+    assert "which is a folder" in refused("eval", folder / "run", "--out", folder)
     assert "add --part fewshot" in refused("eval", folder / "run", "--part", "bounds", "--figures", folder / "drawn")
     assert "did you mean 'fewshot'" in refused("eval", folder / "run", "--part", "few-shot")
     bare = folder / "bare.npz"
@@ -359,6 +383,8 @@ def test_sample(trained, memory, tmp_path):
     common = (trained[0] / "run", memory[0])
     assert "a.png: 9 images" in run("sample", *common, "-n", 9, "-o", tmp_path / "new" / "a.png").stdout
     assert Image.open(tmp_path / "new" / "a.png").size == (3 * 46 + 2, 3 * 46 + 2)
+    assert "ends in .png, got" in refused("sample", *common, "-o", tmp_path / "a.jpg")
+    assert "which is a folder" in refused("sample", *common, "-o", tmp_path)
     run("sample", *common, "-n", 9, "-o", tmp_path / "b.png", "--quiet")
     run("sample", *common, "-n", 9, "-o", tmp_path / "c.png", "--seed", 1, "--quiet")
     pixels = {name: np.asarray(Image.open(tmp_path / name)) for name in ("new/a.png", "b.png", "c.png")}

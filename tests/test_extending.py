@@ -56,6 +56,20 @@ def test_the_worked_example_is_known_trains_and_is_measured(project):
     assert joint["value"] > -28 * 28  # a blank guess costs log 2 a pixel, 543 nats; an untrained one little more
 
 
+def test_an_installed_model_takes_part_in_the_benchmark(project):
+    listed = json.loads(mnemon(project, "bench", "memory", "--quick", "--list", "--json"))
+    assert "centre" in {cell["kind"] for cell in listed}
+    told = json.loads(mnemon(project, "bench", "memory", "--quick", "--model", "centre", "--device", "cpu", "--json"))
+    (path,) = told["results"]
+    assert (told["done"], told["failed"]) == (1, 0)
+    records = json.loads((project / path).read_text())
+    assert {record["model"] for record in records} == {"centre"}
+    assert sum(record["value"] is not None for record in records) > 30
+    mnemon(project, "results", "out/memory-quick", "--out", "quick.md")
+    row = "| `centre` | centre of an episode's codes | a Gaussian belief about one vector | docs/extending.md |"
+    assert row in (project / "which_memory.md").read_text()
+
+
 def test_a_misspelt_option_of_its_own_is_refused_with_its_nearest_match(project):
     from mnemon.training.config import ModelConfig
 

@@ -131,6 +131,27 @@ def test_the_real_results():
     assert "vbm-table2-categorical" in page
 
 
+def test_an_html_report_alone_leaves_pages_alone(tmp_path, monkeypatch):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "memory_digits.json").write_text(json.dumps(whole()))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["results", "--html", "report.html"])
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "results"]
+    done = CliRunner().invoke(app, ["results"])
+    assert sorted(path.name for path in (tmp_path / "docs").iterdir()) == ["results.md", "which_memory.md"]
+    assert done.output.count("written: ") == 2
+
+
+def test_a_record_that_holds_no_number_is_named(tmp_path):
+    records = whole()
+    records[2]["value"] = "abc"
+    (tmp_path / "memory_digits.json").write_text(json.dumps(records))
+    done = CliRunner().invoke(app, ["results", str(tmp_path), "--out", str(tmp_path / "a.md")])
+    assert done.exit_code == 2
+    assert "memory_digits.json: record 3: value: expected a number or null, got 'abc'" in done.stderr
+
+
 def test_without_records(tmp_path):
     assert "has not been run yet" in check(results_report.render([], tmp_path))
 

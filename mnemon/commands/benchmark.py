@@ -35,7 +35,8 @@ def memory(
         list[str] | None, typer.Option(help="Only this model, of those that --list shows. May be repeated.")
     ] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(help="Only this seed; those of the protocol when absent. May be repeated.")
+        list[int] | None,
+        typer.Option(help="Only this seed; those of the protocol when absent. May be repeated.", min=0),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Glyphs, small nets, few updates: minutes on two CPU cores.")
@@ -133,8 +134,6 @@ def _plan_tables(found: list[Any], protocol: Any) -> list[Table]:
         minutes = (sum(getattr(one, name) for one in found if one.cell.data == each) / 60 for each in data)
         grid.add_row(f"minutes: {what}", *(f"{number:.0f}" for number in minutes))
     updates, others = (sum(getattr(one, name) for one in found) / 60 for name in ("left_updates", "left_else"))
-    grid.caption = (
-        f"in all about {updates:.0f} minutes of updates and {others:.0f} of all else, of one data-centre GPU, cells "
-        "one by one"
-    )
+    where = "of one data-centre GPU, cells one by one; two CPU cores take longer"
+    grid.caption = f"in all about {updates:.0f} minutes of updates and {others:.0f} of all else, {where}"
     return [models, grid]

@@ -79,6 +79,15 @@ def make_folder(out: Path) -> None:
         raise ValueError(f"cannot make the folder {out}: {error.strerror}") from error
 
 
+def check_file(out: Path, suffix: str = "") -> None:
+    """Refuse a place for a file before anything is computed that would be lost, and make its folder."""
+    if out.is_dir():
+        raise ValueError(f"--out: expected a file, got {out}, which is a folder; name a file in it")
+    if suffix and out.suffix.lower() != suffix:
+        raise ValueError(f"--out: expected a file that ends in {suffix}, got {out}; only such files are written")
+    make_folder(out.parent)
+
+
 def print_json(value: Any, *, indent: int | None = None) -> None:
     typer.echo(json.dumps(value, indent=indent))
 

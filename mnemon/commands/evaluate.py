@@ -15,6 +15,7 @@ from mnemon.commands.common import (
     Root,
     Run,
     Seed,
+    check_file,
     cluster_options,
     make_console,
     make_folder,
@@ -100,6 +101,8 @@ def evaluate(
     from mnemon.training.checkpoint import read_metrics
 
     _check_parts(parts or [])
+    if out is not None:
+        check_file(out)
     if split not in ("test", "valid"):
         raise ValueError(f"--split: expected test or valid, got {split!r}")
     console = make_console(quiet or as_json)
@@ -116,7 +119,6 @@ def evaluate(
     for name, test in tests.items():
         records += _measure(chosen, model, config, test, run, name, options, console)
     if out is not None:
-        make_folder(out.parent)
         results.write_json(out, records)
     drawn = [] if pictures is None else _draw(records, pictures)
     if pictures is not None and "denoise" in chosen and model.can_write:

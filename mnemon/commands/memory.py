@@ -19,6 +19,7 @@ from mnemon.commands.common import (
     Run,
     Seed,
     Skip,
+    check_file,
     cluster_options,
     make_console,
     make_folder,
@@ -53,6 +54,7 @@ def write(
     """
     from mnemon.pretrained import load_memory, load_run, save_memory
 
+    check_file(out)
     console = make_console(quiet or as_json)
     place = pick_device(device)
     model, config = load_run(run, device=place)
@@ -65,7 +67,6 @@ def write(
     with torch.no_grad():
         state = model.write(x.to(place), generator=generator, **options)
     seconds = time.perf_counter() - began
-    make_folder(out.parent)
     save_memory(out, state, model)
     size, raw = state.nbytes, x.numel()
     if as_json:
@@ -142,6 +143,7 @@ def sample(
     from mnemon.models.reading import iterate
     from mnemon.pretrained import load_memory, load_run
 
+    check_file(out, ".png")
     place = pick_device(device)
     model, _ = load_run(run, device=place)
     state = load_memory(memory, model, device=place)
@@ -151,7 +153,6 @@ def sample(
             images = iterate(model, state, number, steps, generator=generator)
         else:
             images = model.sample(state, number, generator=generator)
-    make_folder(out.parent)
     plots.save_grid(1 - images.cpu() if invert else images.cpu(), out)
     if as_json:
         print_json({"file": str(out), "images": number, "steps": steps})

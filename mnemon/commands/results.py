@@ -15,7 +15,9 @@ def results(
     folder: Annotated[
         Path, typer.Argument(help="Folder of results files (.json), as mnemon eval and mnemon bench memory write them.")
     ] = Path("results"),
-    out: Annotated[Path, typer.Option(help="Markdown file to write.")] = Path("docs/results.md"),
+    out: Annotated[
+        Path | None, typer.Option(help="Markdown file to write; docs/results.md when no option names a place.")
+    ] = None,
     pictures: Annotated[
         Path | None,
         typer.Option(
@@ -30,8 +32,8 @@ def results(
 ) -> None:
     """Make pages and a report from results files: our numbers, with the papers' beside them.
 
-    Writes --out, and next to it which_memory.md: what the benchmark of all memories says, in plain words. With --html
-    also a report with leaderboards, curves and samples, to open in a browser.
+    Writes --out, and next to it which_memory.md: what the benchmark of all memories says, in plain words. --html is a
+    report with leaderboards, curves and samples, to open in a browser.
 
     Example: mnemon results results --out docs/results.md --html out/results.html
 
@@ -53,15 +55,18 @@ def results(
             f"results: expected results files in {folder}, found no record in any; mnemon eval --out "
             f"{folder}/NAME.json and mnemon bench memory make them"
         )
-    make_folder(out.parent)
-    pages = {
-        out: results_page(records, read_remarks(folder)),
-        out.with_name("which_memory.md"): which_memory_page(records, holds_nothing),
-    }
-    for path, text in pages.items():
-        with atomic_path(path) as temporary:
-            Path(temporary).write_text(text, encoding="utf-8")
-    say(make_console(quiet), f"{out}: {len(records)} records")
+    if out is None and html is None and pictures is None:
+        out = Path("docs/results.md")
+    if out is not None:
+        make_folder(out.parent)
+        pages = {
+            out: results_page(records, read_remarks(folder)),
+            out.with_name("which_memory.md"): which_memory_page(records, holds_nothing),
+        }
+        for path, text in pages.items():
+            with atomic_path(path) as temporary:
+                Path(temporary).write_text(text, encoding="utf-8")
+            say(make_console(quiet), f"written: {path}, of {len(records)} records")
     if html is not None:
         make_folder(html.parent)
         report.save(results_report.render(records, folder), html)

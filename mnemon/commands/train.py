@@ -29,7 +29,10 @@ def train(
             help="Change a setting, of those that mnemon presets PRESET shows: training.seed=1. May be repeated.",
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where a killed or stopped run was.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on where a killed or stopped run was, with the settings it was begun with."),
+    ] = False,
     root: Root = None,
     accelerator: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     devices: Annotated[int, typer.Option(help="Processes on this machine, one GPU or CPU share each.", min=1)] = 1,
@@ -45,16 +48,22 @@ def train(
     Example: mnemon train glyphs-mixture --out runs/glyphs --set stages.0.epochs=3
     """
     from mnemon import presets
-    from mnemon.training.checkpoint import read_metrics
+    from mnemon.training import checkpoint
     from mnemon.training.loop import train as run_training
     from mnemon.training.setup import is_first_process
 
     config = presets.load(preset)
+    folder = out or Path("runs") / config.name
+    console = make_console(quiet or as_json)
+    begun = checkpoint.begun_config(folder, config.name) if resume else None
+    config = begun or config  # a run keeps the settings that it was begun with, without their being told again
     if data is not None:
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=data, extra=()))
     config = config.with_settings(settings or [])
-    folder = out or Path("runs") / config.name
-    console = make_console(quiet or as_json)
+    if begun is not None:
+        checkpoint.check_same(folder, config, begun)  # before data are looked for that it does not need
+    elif resume and is_first_process():
+        say(console, f"{folder}: nothing to resume here; this run begins")
     summary = run_training(
         config, folder, root=root, resume=resume, accelerator=accelerator, devices=devices, num_nodes=num_nodes,
         console=console, quiet=quiet or as_json,
@@ -64,7 +73,7 @@ def train(
     if as_json:
         print_json({**vars(summary), "folder": str(summary.folder)})
         return
-    has_bound = "reconstruction" in read_metrics(summary.folder)[-1]
+    has_bound = "reconstruction" in checkpoint.read_metrics(summary.folder)[-1]
     loss = f"{summary.best_loss:.3f} nats/frame" if has_bound else f"{summary.best_loss:.5f}"
     say(
         console,

@@ -27,7 +27,9 @@ def from_npz(path: str | Path, *, split: str = "train", name: str | None = None)
     if images.ndim == 3:
         images = images[:, None]
     if images.ndim != 4 or not images.size:
-        raise ValueError(f"{where}: expected (N, H, W), (N, H, W, C) or (N, C, H, W), got {images.shape}")
+        raise ValueError(
+            f"{where}: expected (N, H, W), (N, H, W, C) or (N, C, H, W), N at least 1, got {arrays['images'].shape}"
+        )
     first, last = images.shape[1] in (1, 3), images.shape[3] in (1, 3)
     if first == last:
         raise ValueError(

@@ -345,6 +345,7 @@ def whole_batches(data: ImageSet, batch_size: int, length: int) -> int:
     if not batches:
         raise ValueError(
             f"episodes: expected at least batch_size * length = {batch_size} * {length} = {batch_size * length} images "
-            f"for one batch, got {len(data)}; take smaller batches or shorter episodes"
+            f"for one batch, got {len(data)}; take smaller batches (data.batch_size) or shorter episodes "
+            "(data.episode_length)"
         )
     return batches

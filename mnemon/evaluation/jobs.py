@@ -168,7 +168,7 @@ def _verdict(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) ->
         verdict = f"{_names(named)} {'is' if len(named) == 1 else 'are'} {_often(most, total)}"
         wins = alone[named[0]]
         verdict += f", alone on {wins}." if len(named) == 1 and 0 < wins < most else "."
-        if len(named) == 1 and wins == most:
+        if len(named) == 1 and wins == most and any(column.runner_up for column in columns):
             verdict = verdict.replace("among the best", "ahead of all others")
     empty = {model: _times(model, columns) for model in dict.fromkeys(_among(columns)) if holds_nothing(model)}
     if empty:

@@ -35,8 +35,18 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
         except ValueError as error:
             raise ValueError(f"{path}: not readable as JSON ({error}); make it again, or take it away") from error
         if isinstance(content, list):
-            records += [record for record in content if record.get("experiment") and "metric" in record]
+            found = [record for record in content if record.get("experiment") and "metric" in record]
+            for number, record in enumerate(found, 1):
+                _check_numbers(f"{path}: record {number}", record)
+            records += found
     return records
+
+
+def _check_numbers(where: str, record: Mapping[str, Any]) -> None:
+    for name in ("value", "interval", "paper_value"):
+        value = record.get(name)
+        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
+            raise ValueError(f"{where}: {name}: expected a number or null, got {value!r}; make the file again")
 
 
 def read_remarks(folder: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from mnemon.evaluation.benchmark.protocol import UNTRAINED
 from mnemon.evaluation.leaderboard import Column
 from mnemon.evaluation.page_section import Section
-from mnemon.registry import MODELS, SYMBOLS
+from mnemon.registry import SYMBOLS, entries
 
 TITLE = "The models"
 HEADS = ("model", "what it is", "its memory", "from")
@@ -16,7 +16,7 @@ WORDS = "A slot is a vector of the memory, an address says which slots an image 
 
 
 def who_is_who(tables: Iterable[Sequence[Column]]) -> Section:
-    """A row for each model of some tables; of one that another package brings only the name is known here."""
+    """A row for each model of some tables; of one of a package that is not installed only the name is known."""
     models = dict.fromkeys(model for table in tables for column in table for model in column.scores)
     rows = [[f"`{model}`", *_described(model)] for model in models]
     letters = {letter for row in rows for letter in re.findall(r"\b[A-Z]\b", row[2])}
@@ -28,7 +28,5 @@ def _described(model: str) -> tuple[str, str, str]:
     if model in UNTRAINED:
         baseline = UNTRAINED[model]
         return f"{baseline.title}; not trained", baseline.memory, baseline.paper
-    if model in MODELS:
-        entry = MODELS[model]
-        return entry.title, entry.memory, entry.paper
-    return "a model of another package", "", ""
+    entry = entries().get(model)
+    return ("a model of another package", "", "") if entry is None else (entry.title, entry.memory, entry.paper)

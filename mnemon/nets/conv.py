@@ -67,7 +67,8 @@ class ConvEncoder(nn.Module):
             least = 8 if padding else 22
             raise ValueError(
                 f"ConvEncoder: expected images of at least {least} x {least} for three downsamplings, got "
-                f"{image_shape[1]} x {image_shape[2]}; pad or enlarge them, or bring an encoder of your own"
+                f"{image_shape[1]} x {image_shape[2]}; pad or enlarge them (data.image_shape), or bring an encoder of "
+                "your own"
             )
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(num_filters * sides[0] * sides[1], width)

@@ -106,13 +106,29 @@ def load_state(folder: Path, config: Config) -> dict[str, Any] | None:
         found = state.get("version") if isinstance(state, dict) else None
         raise ValueError(f"{path}: checkpoint version {found}, expected {VERSION}; start the run anew")
     # compared as configurations: a setting that this version knows and the checkpoint does not has its default
-    other = differences(config.as_dict(), parse(json.loads(state["config"])).as_dict())
-    if other:
-        raise ValueError(
-            f"{path}: this checkpoint belongs to other settings than those asked for ({'; '.join(other[:3])}); "
-            f"resume with the settings in {folder / CONFIG}, or train into another folder"
-        )
+    check_same(folder, config, parse(json.loads(state["config"])))
     return dict(state)
+
+
+def begun_config(folder: Path, name: str) -> Config | None:
+    """The settings of a run that was begun from the preset `name`; None where there is none."""
+    if not (folder / CONFIG).is_file():
+        return None
+    config = read_config(folder)
+    if config.name != name:
+        raise ValueError(
+            f"{folder}: expected a run of {name}, got one of {config.name}; resume that, or use another --out"
+        )
+    return config
+
+
+def check_same(folder: Path, asked: Config, found: Config) -> None:
+    """Refuse to go on with other settings."""
+    if other := differences(asked.as_dict(), found.as_dict()):
+        raise ValueError(
+            f"{folder}: this run has other settings than those asked for ({'; '.join(other[:3])}); resume with the "
+            f"settings in {folder / CONFIG}, or train into another folder"
+        )
 
 
 def find_state(folder: Path, config: Config, resume: bool) -> dict[str, Any] | None:

@@ -84,7 +84,7 @@ def parse(values: Mapping[str, Any]) -> Config:
         raise ValueError(f"objective.address_lag: expected above 0, got {config.objective.address_lag}")
     _check_targets(config)
     for number, stage in enumerate(config.stages):
-        for name in ("epochs", "patience", "kl_warmup"):
+        for name in ("epochs", "patience", "kl_warmup", "learning_rate"):
             if getattr(stage, name) < 0:
                 raise ValueError(f"stages.{number}.{name}: expected at least 0, got {getattr(stage, name)}")
         _check_warmup(f"stages.{number}.warmup", stage)
@@ -94,6 +94,8 @@ def parse(values: Mapping[str, Any]) -> Config:
                 f"{stage.alpha} and {stage.alpha_factor}"
             )
         _check_weights(f"stages.{number}.latent_weights", stage)
+    if config.training.seed < 0:
+        raise ValueError(f"training.seed: expected at least 0, got {config.training.seed}")
     if not config.training.trust_coefficient > 0:
         raise ValueError(f"training.trust_coefficient: expected above 0, got {config.training.trust_coefficient}")
     return config

@@ -12,7 +12,8 @@ from mnemon.core.lock import sole_process
 from mnemon.data.named_sets import CATALOG
 from mnemon.evaluation.benchmark.cell import RUN, STEPS, Work, free_memory, left_for_quiet, prune, run_cell
 from mnemon.evaluation.benchmark.material import Place, judge_of
-from mnemon.evaluation.benchmark.protocol import KINDS, UNTRAINED, Protocol
+from mnemon.evaluation.benchmark.protocol import UNTRAINED, Protocol
+from mnemon.evaluation.benchmark.protocol import kinds as all_kinds
 from mnemon.evaluation.benchmark.store import (
     ROUNDS,
     UNDISTURBED,
@@ -59,14 +60,15 @@ def plan(
     for name in data:
         if name not in protocol.sets:
             raise ValueError(f"--data: {name!r} is not in the benchmark{nearest(name, protocol.sets)}")
+    known = all_kinds()
     for kind in kinds:
-        if kind not in KINDS:
-            raise ValueError(f"--model: unknown model {kind!r}{nearest(kind, KINDS)}")
+        if kind not in known:
+            raise ValueError(f"--model: unknown model {kind!r}{nearest(kind, known)}")
     chosen = [name for name in protocol.sets if not data or name in data]
     cells = [
         Cell(name, kind, seed)
         for name in chosen
-        for kind in KINDS
+        for kind in known
         for seed in _seeds(protocol, name, kind, seeds)
         if not kinds or kind in kinds
     ]
@@ -164,7 +166,7 @@ def check_answers(data: str, protocol: Protocol, place: Place) -> None:
     """Refuse answers of other settings, also those of cells that are done, or not asked for now: the results file of
     the data set holds all that are in the folder."""
     for cell in stored_cells(place.runs, data):
-        if cell.kind not in KINDS:
+        if cell.kind not in all_kinds():
             raise ValueError(
                 f"{cell.folder(place.runs)}: answers of a model that is not known; delete it, or use other --runs"
             )

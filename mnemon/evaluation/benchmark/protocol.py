@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemon import presets
-from mnemon.registry import MODELS
+from mnemon.registry import entries
 from mnemon.training import checkpoint
 from mnemon.training.config import Config, nearest, parse, read_values
 
@@ -38,7 +38,6 @@ UNTRAINED: dict[str, Baseline] = {
 }
 """Memories that are only written and read, beside those of the registry."""
 BITS_ONLY = ("hopfield-hebb", "hopfield-storkey")
-KINDS = (*MODELS, *UNTRAINED)
 SECTIONS = ("data", "model", "objective", "training")
 OWN = (*SECTIONS, "stages", "growth", "on", "step_ms", "differs")
 """What a model's table may hold."""
@@ -46,6 +45,11 @@ OWN = (*SECTIONS, "stages", "growth", "on", "step_ms", "differs")
 
 PLAIN: Mapping[str, Any] = {"differs": "nothing", "step_ms": 10.0}
 """Of a model without a table of its own: the settings that all have, and a guess at the time of a step."""
+
+
+def kinds() -> tuple[str, ...]:
+    """All that take part: the models of the registry, those that installed packages bring, what is not trained."""
+    return (*entries(), *UNTRAINED)
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,10 @@ class Protocol:
 
     @classmethod
     def of(cls, name: str, tables: Mapping[str, Any]) -> Protocol:
-        models = dict.fromkeys(MODELS, PLAIN) | dict(tables["models"])
+        models = dict.fromkeys(entries(), PLAIN) | dict(tables["models"])
         for kind, table in models.items():
-            if kind not in MODELS:
-                raise ValueError(f"{name}: models.{kind}: no such model{nearest(kind, MODELS)}")
+            if kind not in entries():
+                raise ValueError(f"{name}: models.{kind}: no such model{nearest(kind, entries())}")
             for key in table:
                 if key not in OWN:
                     raise ValueError(f"{name}: models.{kind}.{key}: unknown{nearest(key, OWN)}")
@@ -133,9 +137,9 @@ class Protocol:
 
     def differs(self, kind: str) -> str:
         """What a model has of its own, and why."""
-        return (
-            str(self.tables["models"][kind]["differs"]) if kind in MODELS else f"not trained: {UNTRAINED[kind].title}"
-        )
+        if kind in UNTRAINED:
+            return f"not trained: {UNTRAINED[kind].title}"
+        return str(self.tables["models"][kind]["differs"])
 
     def estimated_seconds(self, kind: str) -> tuple[float, float]:
         """What a cell costs on a data-centre GPU: its updates, and all else."""
@@ -156,7 +160,7 @@ class Protocol:
         values["stages"] = _stages(values["stages"], self.epochs)
         values["name"] = f"{self.name}-{data}-{kind}"
         values["training"]["seed"] = seed
-        if kind in MODELS:
+        if kind not in UNTRAINED:
             values["model"] = {**values["model"], "kind": kind}
         if "growth" in own:
             values["data"]["growth"] = max(1, round(own["growth"] * self.epochs))

@@ -13,7 +13,7 @@ from typing import Any
 from mnemon.core.lock import sole_process
 from mnemon.core.state import atomic_path
 from mnemon.evaluation import results
-from mnemon.evaluation.benchmark.protocol import KINDS, differing, fingerprint
+from mnemon.evaluation.benchmark.protocol import differing, fingerprint, kinds
 from mnemon.evaluation.likelihood import student
 from mnemon.evaluation.page_section import grouped_by
 from mnemon.evaluation.questions import BY_NAME, QUESTIONS, read_note
@@ -144,12 +144,11 @@ def gather(runs: Path, data: str) -> list[dict[str, Any]]:
 
 def in_order(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """As models and questions are; models that are not known at the moment come last."""
-    questions = [question.name for question in QUESTIONS]
+    questions, known = [question.name for question in QUESTIONS], kinds()
 
     def place(record: Mapping[str, Any]) -> tuple[int, str, int]:
         model, question, _ = _asked(record)
-        known = KINDS.index(model) if model in KINDS else len(KINDS)
-        return known, model, questions.index(question)
+        return known.index(model) if model in known else len(known), model, questions.index(question)
 
     return sorted(records, key=place)
 
