@@ -27,7 +27,7 @@ def test_the_plan_is_printed_with_its_cost(tmp_path):
     cells = json.loads(run("--list", "--json", "--data", "glyphs", "--runs", str(tmp_path)).stdout)
     assert {cell["state"] for cell in cells} == {"waiting"}
     assert {cell["kind"] for cell in cells} >= set(MODELS)
-    assert "-1 is not in the range" in " ".join(run("--list", "--seed", "-1", code=2).stderr.split())
+    assert "--seed" in run("--list", "--seed", "-1", code=2).stderr
 
 
 def test_a_quick_run_side_by_side_and_then_nothing_left_to_do(tmp_path):
