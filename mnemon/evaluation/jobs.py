@@ -84,11 +84,12 @@ def summary(advice: Sequence[Advice]) -> list[list[str]]:
 
 
 def advise(tables: Sequence[Sequence[Column]], holds_nothing: Callable[[str], bool]) -> list[Advice]:
-    """Advice on every job whose question was answered. `tables`: the columns of each data set; `holds_nothing`: whether
+    """Advice on every job whose question was answered by several models. `tables`: the columns of each data set; `holds_nothing`: whether
     a model is one without a memory, which a memory has to beat."""
     found = []
     for job in JOBS:
         mine = [column for table in tables if (column := _column(table, job)) is not None]
+        mine = [column for column in mine if len(column.ranked) > 1]  # one answer alone is no advice
         if mine and mine[0].question.group == "cost":  # nothing is cheap to keep, and no use
             mine = [column.only(lambda model: not holds_nothing(model)) for column in mine]
         if job.fixed_size:
@@ -103,7 +104,7 @@ def without_answer(advice: Sequence[Advice]) -> str:
     """A sentence on the jobs that nothing is known about yet; empty where there are none."""
     known = {one.job for one in advice}
     missing = [job.wish for job in JOBS if job not in known]
-    return f"Not measured yet, or answered by no model: {'; '.join(missing)}." if missing else ""
+    return f"Not measured yet, or answered by one model at most: {'; '.join(missing)}." if missing else ""
 
 
 def _advice(job: Job, columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> Advice:

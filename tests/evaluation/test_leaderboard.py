@@ -310,7 +310,7 @@ def test_the_page_in_markdown():
     assert "(1) this model has no likelihood" in page
     assert "Not measured yet" not in page
     joint_alone = which_memory_page(joint(-90.0, -95.0), nobody)
-    assert "Not measured yet, or answered by no model: Clean up" in joint_alone
+    assert "Not measured yet, or answered by one model at most: Clean up" in joint_alone
     tables = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(tables) == len(MODELS) * (6 * 2 + 1)
     assert "has not been run yet" in which_memory_page([], nobody)
