@@ -84,8 +84,11 @@ def summary(advice: Sequence[Advice]) -> list[list[str]]:
 
 
 def advise(tables: Sequence[Sequence[Column]], holds_nothing: Callable[[str], bool]) -> list[Advice]:
-    """Advice on every job whose question was answered by several models. `tables`: the columns of each data set; `holds_nothing`: whether
-    a model is one without a memory, which a memory has to beat."""
+    """Advice on every job whose question was answered by several models.
+
+    tables         the columns of each data set
+    holds_nothing  whether a model is one without a memory, which a memory has to beat
+    """
     found = []
     for job in JOBS:
         mine = [column for table in tables if (column := _column(table, job)) is not None]
