@@ -14,6 +14,7 @@ from PIL import Image
 from mnemon.evaluation.curves import Figure
 from mnemon.evaluation.leaderboard import (
     Column,
+    answered,
     memory_text,
     own_choice,
     score_text,
@@ -42,6 +43,7 @@ STYLE = """
 .note { border-left: 4px solid var(--accent); padding: 0.5rem 0.9rem; background: var(--card); }
 .notes { color: var(--soft); font-size: 0.85rem; line-height: 1.45; margin: -0.4rem 0 1.2rem; padding-left: 1.6rem; }
 .notes li { margin: 0.1rem 0; }
+p.notes { padding-left: 0; }
 .advice { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)); gap: 1rem; }
 .advice article { background: var(--card); border-radius: 0.5rem; padding: 0.9rem 1rem; min-width: 0; }
 .advice h3 { margin: 0 0 0.3rem; }
@@ -87,7 +89,12 @@ LEGEND = (
 
 
 def board(columns: Sequence[Column]) -> Html:
-    """One table: models in the order of the first question, a column for each question, notes on what is empty."""
+    """One table: models in the order of the first question, a column for each question that has an answer, notes on
+    what is empty."""
+    columns, missing = answered(columns)
+    told = "".join(f'<p class="notes">No answers here. {inline(text)}.</p>\n' for text in missing)
+    if not columns:
+        return Html(told)
     models = _order(columns)
     reasons = dict.fromkeys(
         score.common_reason for model in models for column in columns if (score := column.scores[model]).value is None
@@ -102,7 +109,7 @@ def board(columns: Sequence[Column]) -> Html:
     )
     table = scrolling(f'<th scope="col">model<small>and its memory</small></th>{head}', rows)
     notes = "".join(f"<li>{inline(reason)}</li>" for reason in numbers)
-    return Html(table + (f'<ol class="notes">{notes}</ol>\n' if notes else ""))
+    return Html(table + (f'<ol class="notes">{notes}</ol>\n' if notes else "") + told)
 
 
 def scrolling(head: str, rows: str, fit: bool = False) -> Html:

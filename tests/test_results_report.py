@@ -84,6 +84,21 @@ def test_reasons_stand_in_hover_and_in_text(page):
     assert "<li>this model has no likelihood</li>" in page
 
 
+def test_a_question_that_nobody_answers_takes_no_column(tmp_path):
+    reason = "training on digits has episodes of any images"
+    records = [made_up("joint", "vae", "digits", -90.0), unanswered("joint_classes", "vae", "digits", reason)]
+    (tmp_path / "memory_digits.json").write_text(json.dumps(records))
+    told = f"No answers here. Joint bound, of a few classes: {reason}."
+    html_page = check(results_report.render(read_results(tmp_path), tmp_path))
+    assert told in html_page
+    assert html_page.count('<th scope="col" title=') == 1
+    page = which_memory_page(read_results(tmp_path), lambda model: False)
+    assert told in page
+    assert "| model | floats | Joint bound |" in page
+    nothing = which_memory_page(records[1:], lambda model: False)
+    assert told in nothing
+
+
 def test_the_best_is_marked_and_ties_are_told_apart(tmp_path):
     values = {"a": -90.0, "b": -95.0, "c": -80.0}
     records = [made_up("joint", name, "digits", value) for name, value in values.items()]

@@ -9,6 +9,7 @@ from mnemon.evaluation.conditions import conditions
 from mnemon.evaluation.jobs import RULE, SHORT_NOTE, SUMMARY, advise, summary, without_answer
 from mnemon.evaluation.leaderboard import (
     Column,
+    answered,
     columns,
     data_sets,
     memory_text,
@@ -91,8 +92,12 @@ def overview(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _board(title: str, table: Sequence[Column], explained: bool = True) -> str:
-    """A table, with what its columns ask above it and the reasons of empty cells below."""
+    """A table, with what its columns ask above it and the reasons of empty cells and columns below."""
     models = list(table[0].scores)
+    table, missing = answered(table)
+    without = [f"No answers here. {text}.  " for text in missing]
+    if not table:
+        return "\n".join([f"### {title}", "", *without, ""])
     reasons: dict[str, int] = {}
     rows = []
     for model in models:
@@ -108,7 +113,7 @@ def _board(title: str, table: Sequence[Column], explained: bool = True) -> str:
         rows.append(row)
     note = "\n".join(f"- {column.question.title}: {_asked(column)}" for column in table) if explained else ""
     section = Section(title, note, ["model", "floats", *(column.question.title for column in table)], rows).markdown(3)
-    return "\n".join([section, *(f"({number}) {reason}  " for reason, number in reasons.items()), ""])
+    return "\n".join([section, *(f"({number}) {reason}  " for reason, number in reasons.items()), *without, ""])
 
 
 def _asked(column: Column) -> str:
