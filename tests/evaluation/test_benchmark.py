@@ -296,6 +296,13 @@ def test_pruning_leaves_answers_and_no_weights(tmp_path):
     assert set(run_cell(cell, tiny(), place).parts) == {*STEPS}
     assert [path.name for path in cell.folder(place.runs).iterdir()] == [store.ANSWERS]
     assert PICTURE in STEPS
+    # what is asked later needs the weights again, and the plan says so
+    answers = Answers.open(cell.folder(place.runs))
+    bounds = answers.parts.pop("bounds")
+    answers.save()
+    left = status(cell, tiny(), place.runs)
+    assert (left.state, left.left_updates) == ("begun", tiny().estimated_seconds("vae")[0])
+    answers.keep("bounds", bounds)
     # weights that an earlier command left go too
     (cell.folder(place.runs) / "run").mkdir()
     assert run_grid([cell], tiny(), dataclasses.replace(place, prune=False))

@@ -136,6 +136,11 @@ def run_cell(
     return answers
 
 
+def is_trained(cell: Cell, answers: Answers, runs: Path) -> bool:
+    """Whether a training was ended, and its weights were kept."""
+    return answers.training is not None and (cell.folder(runs) / RUN / checkpoint.WEIGHTS).is_file()
+
+
 def prune(cell: Cell, answers: Answers, runs: Path) -> None:
     """Delete the weights of a cell that is done."""
     if set(answers.parts) == set(STEPS) and not answers.failed:
@@ -145,7 +150,7 @@ def prune(cell: Cell, answers: Answers, runs: Path) -> None:
 def _train(work: Work, until: float | None) -> None:
     """Up to the end, or to the time; a training that is done, and whose weights are there, is not looked at again."""
     answers, place = work.answers, work.place
-    if work.cell.kind in UNTRAINED or (answers.training is not None and (work.run / checkpoint.WEIGHTS).is_file()):
+    if work.cell.kind in UNTRAINED or is_trained(work.cell, answers, place.runs):
         return
     with _timed(answers, "updates"):
         summary = train(

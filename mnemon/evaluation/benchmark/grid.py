@@ -10,7 +10,16 @@ from typing import Literal
 
 from mnemon.core.lock import sole_process
 from mnemon.data.named_sets import CATALOG
-from mnemon.evaluation.benchmark.cell import RUN, STEPS, Work, free_memory, left_for_quiet, prune, run_cell
+from mnemon.evaluation.benchmark.cell import (
+    RUN,
+    STEPS,
+    Work,
+    free_memory,
+    is_trained,
+    left_for_quiet,
+    prune,
+    run_cell,
+)
 from mnemon.evaluation.benchmark.material import Place, judge_of
 from mnemon.evaluation.benchmark.protocol import UNTRAINED, Protocol
 from mnemon.evaluation.benchmark.protocol import kinds as all_kinds
@@ -99,7 +108,9 @@ def status(cell: Cell, protocol: Protocol, runs: Path) -> Status:
     begun = answers.path.is_file() or (cell.folder(runs) / RUN).is_dir()
     updates, others = protocol.estimated_seconds(cell.kind)
     if answers.training is not None:
-        updates, others = 0.0, others * len(missing) / len(STEPS)
+        others *= len(missing) / len(STEPS)
+    if is_trained(cell, answers, runs) or set(missing) <= {*UNDISTURBED}:  # times need no weights
+        updates = 0.0
     return Status(cell, "begun" if begun else "waiting", tuple(answers.failed), answers.took, updates, others)
 
 
