@@ -31,6 +31,7 @@ from mnemon.evaluation.benchmark.store import (
     check_updates,
     gather,
     stored_cells,
+    stored_results,
     write_results,
 )
 from mnemon.evaluation.benchmark.workers import Job, work_off
@@ -161,7 +162,8 @@ def _waiting(cells: Sequence[Cell], protocol: Protocol, place: Place, retry: boo
     waiting = []
     for data in dict.fromkeys(cell.data for cell in cells):
         check_answers(data, protocol, place)
-        check_updates(results_path(data, protocol, place), {protocol.updates})  # before anything is trained
+        path = results_path(data, protocol, place)
+        check_updates(path, stored_results(path), {protocol.updates})  # before anything is trained
     for cell in cells:
         if retry:
             answers = Answers.open(cell.folder(place.runs))
@@ -176,8 +178,9 @@ def _waiting(cells: Sequence[Cell], protocol: Protocol, place: Place, retry: boo
 def check_answers(data: str, protocol: Protocol, place: Place) -> None:
     """Refuse answers of other settings, also those of cells that are done, or not asked for now: the results file of
     the data set holds all that are in the folder."""
+    known = all_kinds()
     for cell in stored_cells(place.runs, data):
-        if cell.kind not in all_kinds():
+        if cell.kind not in known:
             raise ValueError(
                 f"{cell.folder(place.runs)}: answers of a model that is not known; delete it, or use other --runs"
             )

@@ -89,10 +89,11 @@ class Protocol:
 
     @classmethod
     def of(cls, name: str, tables: Mapping[str, Any]) -> Protocol:
-        models = dict.fromkeys(entries(), PLAIN) | dict(tables["models"])
+        known = entries()
+        models = dict.fromkeys(known, PLAIN) | dict(tables["models"])
         for kind, table in models.items():
-            if kind not in entries():
-                raise ValueError(f"{name}: models.{kind}: no such model{nearest(kind, entries())}")
+            if kind not in known:
+                raise ValueError(f"{name}: models.{kind}: no such model{nearest(kind, known)}")
             for key in table:
                 if key not in OWN:
                     raise ValueError(f"{name}: models.{kind}.{key}: unknown{nearest(key, OWN)}")

@@ -162,8 +162,9 @@ def write_results(path: Path, records: Sequence[dict[str, Any]]) -> set[str]:
 
 
 def _write_results(path: Path, records: Sequence[dict[str, Any]]) -> set[str]:
-    check_updates(path, {record["updates"] for record in records})
-    new, old = (grouped_by(some, _asked) for some in (records, stored_results(path)))
+    stored = stored_results(path)
+    check_updates(path, stored, {record["updates"] for record in records})
+    new, old = (grouped_by(some, _asked) for some in (records, stored))
     kept = {asked for asked in old if asked[1] in BY_NAME and _numbers(old[asked]) > _numbers(new.get(asked, []))}
     written = [record for asked in {*new, *kept} for record in (old if asked in kept else new)[asked]]
     lines = ",\n".join(json.dumps(record) for record in in_order(written))
@@ -172,9 +173,9 @@ def _write_results(path: Path, records: Sequence[dict[str, Any]]) -> set[str]:
     return {model for model, *_ in kept} & {model for model, *_ in new}
 
 
-def check_updates(path: Path, updates: set[int | None]) -> None:
-    """Refuse a results file whose models had another number of updates, and one that is no such file."""
-    new, old = updates - {None}, {record.get("updates") for record in stored_results(path)} - {None}
+def check_updates(path: Path, stored: Iterable[Mapping[str, Any]], updates: set[int | None]) -> None:
+    """Refuse a results file whose models had another number of updates."""
+    new, old = updates - {None}, {record.get("updates") for record in stored} - {None}
     if new and old and new != old:
         raise ValueError(
             f"{path}: expected numbers of {_list(old)} updates, as it holds, got {_list(new)}; give these an --out of "
