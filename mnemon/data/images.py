@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -86,6 +88,17 @@ class ImageSet:
     def num_groups(self) -> int:
         """How many different groups occur; 0 without groups."""
         return 0 if self.groups is None else self.groups.unique().numel()
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A digest of the images and of what is known of them, in their order: the same images in another order make
+        another training."""
+        digest = hashlib.blake2b(digest_size=8)
+        for tensor in (self.images, self.labels, self.groups, self.factors):
+            if tensor is not None:
+                digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+                digest.update(tensor.cpu().reshape(-1).numpy())
+        return digest.hexdigest()
 
     def to(self, device: str | torch.device) -> ImageSet:
         return self._map(lambda tensor: tensor.to(device))

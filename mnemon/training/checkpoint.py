@@ -131,9 +131,15 @@ def check_same(folder: Path, asked: Config, found: Config) -> None:
         )
 
 
-def find_state(folder: Path, config: Config, resume: bool) -> dict[str, Any] | None:
-    """The checkpoint to resume from, None for a run that begins; a folder that is in use is refused."""
+def find_state(folder: Path, config: Config, images: str, resume: bool) -> dict[str, Any] | None:
+    """The checkpoint to resume from, None for a run that begins; a folder that is in use is refused, and so is going on
+    with other images than those with the fingerprint `images`."""
     saved = load_state(folder, config) if resume else None
+    if saved is not None and saved.get("images", images) != images:  # older checkpoints do not say
+        raise ValueError(
+            f"{folder}: this run was begun with other images than those of {config.data.name} at hand, or with the "
+            "same in another order; resume with the images it was begun with, or train into another folder"
+        )
     if saved is None and (folder / STATE).exists():
         raise ValueError(f"{folder}: there is a run here already; use --resume, or another folder")
     if saved is None and (folder / WEIGHTS).exists():

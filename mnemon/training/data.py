@@ -65,6 +65,11 @@ class TrainingData:
         return self.train.image_shape
 
     @property
+    def fingerprint(self) -> str:
+        """Which images these are, and which of them are held out."""
+        return f"{self.train.fingerprint}-{self.held_out.fingerprint}"
+
+    @property
     def frames_per_batch(self) -> int:
         return self.config.batch_size * self.config.duplicate * self.config.episode_length
 

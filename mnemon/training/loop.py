@@ -79,7 +79,7 @@ def train(
     data.check()
     fabric = make_fabric(config, accelerator, devices, num_nodes)
     with sole_training(folder):
-        saved = checkpoint.find_state(folder, config, resume)
+        saved = checkpoint.find_state(folder, config, data.fingerprint, resume)
         launch(fabric)
         settings = config.training
         with products(tf32=settings.tf32), one_order(fabric.device, deterministic=settings.deterministic):
@@ -324,6 +324,7 @@ class Trainer:
             self.folder,
             {
                 "config": json.dumps(self.config.as_dict(), sort_keys=True),
+                "images": self.data.fingerprint,
                 "progress": dataclasses.asdict(self.progress),
                 "model": {name: t.detach().cpu() for name, t in self.model.state_dict().items()},
                 "optimizer": self.optimizer.state_dict(),

@@ -310,6 +310,16 @@ class TestDataset:
             from_dataset(items)
 
 
+def test_the_fingerprint_tells_images_order_and_labels_apart():
+    data = ImageSet(torch.arange(24, dtype=torch.uint8).view(6, 1, 2, 2), torch.arange(6))
+    flipped = data.subset(torch.arange(len(data)).flip(0))
+    changed = ImageSet(data.images ^ 1, data.labels)
+    others = [flipped, changed, ImageSet(data.images), ImageSet(data.images, data.labels.flip(0))]
+    assert len({data.fingerprint, *(other.fingerprint for other in others)}) == 5
+    same = flipped.subset(torch.arange(len(data)).flip(0))
+    assert same.fingerprint == ImageSet(data.images, data.labels, name="another name").fingerprint == data.fingerprint
+
+
 def test_streams_are_named_by_their_numbers():
     draw = Counter(int(torch.randint(2**60, (1,), generator=stream(a, b))) for a in range(10) for b in range(10))
     assert len(draw) == 100

@@ -8,11 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from scipy import stats
 
+from mnemon.data import catalog
 from mnemon.evaluation.benchmark import store
-from mnemon.evaluation.benchmark.cell import update_times
+from mnemon.evaluation.benchmark.cell import run_cell, update_times
+from mnemon.evaluation.benchmark.grid import run_grid
+from mnemon.evaluation.benchmark.material import Place
 from mnemon.evaluation.benchmark.store import Answers, Cell, summarise
 from mnemon.evaluation.questions import EXPERIMENT, empty_note
 from mnemon.evaluation.results import result
+from tests.evaluation.tiny_benchmark import tiny
 
 
 def test_seeds_are_summed_up_with_students_interval():
@@ -50,6 +54,27 @@ def test_other_models_keep_their_results(tmp_path):
         with pytest.raises(ValueError, match="expected results"):
             store.write_results(path, new)
         assert path.read_text() == broken
+
+
+def test_answers_of_other_images(tmp_path):
+    """Those of a cell that goes on are refused; where cells that are done had others, the grid says so."""
+    place = Place(tmp_path / "runs", tmp_path / "out", None, "cpu")
+    copy, slots = Cell("glyphs", "copy", 0), Cell("glyphs", "slots", 0)
+    run_cell(copy, tiny(), place)
+    images = Answers.open(copy.folder(place.runs)).images
+    assert images == {split: catalog.load("glyphs", split).fingerprint for split in ("train", "test")}
+    said = []
+    assert run_grid([copy, slots], tiny(), place, say=said.append)
+    assert not [text for text in said if "several sets of images" in text]
+    answers = Answers.open(slots.folder(place.runs))
+    answers.images = images | {"train": "of other images"}
+    answers.save()
+    assert run_grid([copy, slots], tiny(), place, say=said.append)
+    assert "of several sets of images: not all cells had the same ones" in said[-1]
+    del answers.parts["recall"]
+    answers.save()
+    with pytest.raises(ValueError, match="answers of other images than those at hand, or of the same in another order"):
+        run_grid([slots], tiny(), place)
 
 
 def test_fewer_numbers_do_not_replace_more(tmp_path):

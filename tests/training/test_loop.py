@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from mnemon.core.random import stream
 from mnemon.pretrained import from_pretrained
 from mnemon.registry import MODELS, build_model
+from mnemon.training.data import TrainingData
 from mnemon.training.loop import VALIDATE
 from mnemon.training.objective import NAMES, training_loss
 from mnemon.training.progress import NonFiniteLoss
@@ -393,6 +394,22 @@ def test_what_cannot_be_resumed(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
     with pytest.raises(ValueError, match="shorter than when the checkpoint was written"):
         fit(settings, tmp_path, resume=True)
+
+
+def test_a_training_does_not_go_on_with_other_images(tmp_path):
+    """Nor with the same ones in another order, which would be another training."""
+    settings, images = config(stages=[{"epochs": 1}]), image_set()
+    fit(settings, tmp_path)
+    for other in (image_set(seed=1), images.subset(torch.arange(len(images)).flip(0))):
+        with pytest.raises(
+            ValueError, match=r"begun with other images than those of patterns .* or train into another"
+        ):
+            fit(settings, tmp_path, data=TrainingData.of(settings.data, other), resume=True)
+    path = tmp_path / "state.ckpt"
+    state = torch.load(path, weights_only=True)
+    del state["images"]  # as checkpoints of earlier versions are
+    torch.save(state, path)
+    assert fit(settings, tmp_path, data=TrainingData.of(settings.data, other), resume=True).steps
 
 
 def test_weights_of_another_model_are_refused(tmp_path):

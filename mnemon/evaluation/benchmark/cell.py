@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 
 from mnemon.evaluation import results
-from mnemon.evaluation.benchmark.material import Place, judge_of, named_images, test_images, training_data
+from mnemon.evaluation.benchmark.material import Place, fingerprints, judge_of, named_images, test_images, training_data
 from mnemon.evaluation.benchmark.parts import PARTS, ask, unasked
 from mnemon.evaluation.benchmark.pictures import draw_cell
 from mnemon.evaluation.benchmark.protocol import BITS_ONLY, UNTRAINED, Protocol
@@ -55,7 +55,8 @@ class Work:
     @classmethod
     def open(cls, cell: Cell, protocol: Protocol, place: Place) -> Work:
         data, config = training_data(cell, protocol, place)
-        answers = Answers.open(cell.folder(place.runs), protocol.settings(config))
+        images = fingerprints(cell.data, protocol, place)
+        answers = Answers.open(cell.folder(place.runs), protocol.settings(config), images)
         work = cls(cell, protocol, place, data, config, answers)
         if answers.training is None and (work.run / checkpoint.CONFIG).is_file():
             begun = checkpoint.read_config(work.run).as_dict()

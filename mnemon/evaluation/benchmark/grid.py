@@ -30,6 +30,7 @@ from mnemon.evaluation.benchmark.store import (
     Cell,
     check_updates,
     gather,
+    holds_several_image_sets,
     stored_cells,
     stored_results,
     write_results,
@@ -145,9 +146,11 @@ def run_grid(
         else:
             done = _side_by_side([found.cell for found in queued(waiting)], protocol, place, until, say)
         for data in dict.fromkeys(cell.data for cell in cells if stored_cells(place.runs, cell.data)):
+            path = results_path(data, protocol, place)
             if stays := write_data(data, protocol, place):
-                path = results_path(data, protocol, place)
                 say(f"{path} has more numbers of {', '.join(sorted(stays))} than {place.runs}, and keeps them")
+            if holds_several_image_sets(place.runs, data):
+                say(f"{path} is of several sets of images: not all cells had the same ones, or the same order of them")
     return done
 
 

@@ -70,6 +70,12 @@ def named_images(data: str, protocol: Protocol, place: Place) -> ImageSet:
     return _read(protocol.config(data, "vae", seed=0).data.name, "test", place.root)
 
 
+def fingerprints(data: str, protocol: Protocol, place: Place) -> dict[str, str]:
+    """Of the images as they were read: which they are, and in which order."""
+    name = protocol.config(data, "vae", seed=0).data.name
+    return {split: _read(name, split, place.root).fingerprint for split in ("train", "test")}
+
+
 def judge_of(data: str, protocol: Protocol, place: Place) -> Judge | None:
     """The judge of a data set, trained when it is first asked for, then read from its file; None without labels. It
     stands with the results, since what is judged by another cannot be compared with them."""

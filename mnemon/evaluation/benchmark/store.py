@@ -59,13 +59,18 @@ class Answers:
     """What they belong to; files of an earlier version have its fingerprint only."""
     rounds: list[list[dict[str, Any]]] = field(default_factory=list)
     """Costs as they were found each time, until they were often enough."""
+    images: dict[str, str] | None = None
+    """Fingerprints of the images it was trained on and asked about; files of an earlier version do not say."""
 
     @classmethod
-    def open(cls, folder: Path, settings: dict[str, Any] | None = None) -> Answers:
-        """What a cell's folder holds; refused where it belongs to other settings than those asked for."""
+    def open(
+        cls, folder: Path, settings: dict[str, Any] | None = None, images: dict[str, str] | None = None
+    ) -> Answers:
+        """What a cell's folder holds; refused where it belongs to other settings or images than those at hand."""
         path = folder / ANSWERS
         if not path.is_file():
-            return cls(path, None if settings is None else fingerprint(settings), None, {}, settings=settings)
+            fresh = None if settings is None else fingerprint(settings)
+            return cls(path, fresh, None, {}, settings=settings, images=images)
         try:
             found = cls(path, **json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
@@ -75,6 +80,11 @@ class Answers:
             raise ValueError(
                 f"{folder}: answers of other settings than those asked for ({'; '.join(other[:3])}); delete it, or use "
                 "other --runs"
+            )
+        if images is not None and found.images not in (None, images):
+            raise ValueError(
+                f"{folder}: answers of other images than those at hand, or of the same in another order; bring those "
+                "back, delete it, or use other --runs"
             )
         return found
 
@@ -132,6 +142,12 @@ def stored_cells(runs: Path, data: str) -> list[Cell]:
     found = sorted((runs / data).glob(f"*/seed*/{ANSWERS}"))
     names = [(path.parent.parent.name, path.parent.name.removeprefix("seed")) for path in found]
     return [Cell(data, kind, int(seed)) for kind, seed in names if seed.isdecimal()]
+
+
+def holds_several_image_sets(runs: Path, data: str) -> bool:
+    """Whether the cells of a data set were not all trained on, and asked about, the same images in the same order."""
+    found = (Answers.open(cell.folder(runs)).images for cell in stored_cells(runs, data))
+    return len({tuple(images.items()) for images in found if images is not None}) > 1
 
 
 def gather(runs: Path, data: str) -> list[dict[str, Any]]:
