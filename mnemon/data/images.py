@@ -97,7 +97,7 @@ class ImageSet:
         for tensor in (self.images, self.labels, self.groups, self.factors):
             if tensor is not None:
                 digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
-                digest.update(tensor.cpu().reshape(-1).numpy())
+                digest.update(tensor.cpu().reshape(-1).numpy().data)
         return digest.hexdigest()
 
     def to(self, device: str | torch.device) -> ImageSet:
