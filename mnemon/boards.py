@@ -162,7 +162,7 @@ def _head(column: Column, alone: bool) -> str:
     """The question and where it was put; only where, if all columns have the same question."""
     question = column.question
     unit = f"{unit_text(question)}, " if unit_text(question) else ""
-    way = way_text(question) + ("" if not question.ranked else " ↑" if question.higher_is_better else " ↓")
+    way = way_text(question) + ("" if not question.ranked else "\u00a0↑" if question.higher_is_better else "\u00a0↓")
     told = where_text(column)
     title = told.capitalize() if alone and told else question.title
     small = f"<small>{inline(told)}</small>" if told and title is question.title else ""

@@ -57,7 +57,8 @@ JOBS = (
         caution="A memory that keeps frames can give back copies of them: see the distance of samples to the episode."),
     Job("Generate images of all that was stored, not of a few", "sample_coverage"),
     Job("Write quickly", "write_latency"),
-    Job("Keep the memory small", "state_bytes"),
+    Job("Keep the memory small", "state_bytes",
+        caution="Most sizes are the choice of the protocol, some 3,072 floats, and could be others."),
     Job("Train quickly", "train_step"),
 )  # fmt: skip
 
@@ -204,7 +205,8 @@ def _named(columns: Sequence[Column]) -> list[str]:
 def _often(times: int, total: int) -> str:
     if total == 1:
         return "among the best on the one data set measured"
-    return f"among the best on {'all' if times == total else f'{times} of'} {total} data sets"
+    every = "both" if total == 2 else f"all {total}"
+    return f"among the best on {every if times == total else f'{times} of {total}'} data sets"
 
 
 def _names(models: Sequence[str], most: int = 4) -> str:

@@ -233,7 +233,7 @@ def advice(*records, holds_nothing=nobody):
 
 def test_a_clear_lead_a_tie_and_no_pattern():
     lead = advice(*joint(-90.0, -95.0), *joint(-80.0, -85.0, data="colours"))["joint"]
-    assert lead.verdict == "`m0` is ahead of all others on all 2 data sets."
+    assert lead.verdict == "`m0` is ahead of all others on both data sets."
     assert lead.details[0] == "digits: `m0` -90.0 ± 0.5 nats/frame, ahead of `m1` -95.0 ± 0.5."
     tie = advice(*joint(-90.0, -90.2, -95.0))["joint"]
     assert tie.verdict == "`m0` and `m1` are among the best on the one data set measured."
