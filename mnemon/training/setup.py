@@ -34,6 +34,8 @@ except ImportError:  # the small package has the same class
 ACCELERATORS = ("auto", "cpu", "cuda")
 RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 """Where a launcher tells a process its number."""
+FABRIC_LOGGERS = ("lightning_fabric", "lightning.fabric", "lightning.pytorch")
+"""Which of them Fabric's messages go through depends on the package it comes with."""
 FRESH_WEIGHTS = 3
 """The random stream of untrained weights."""
 
@@ -106,7 +108,7 @@ def is_first_process() -> bool:
 @contextlib.contextmanager
 def less_noise() -> Iterator[None]:
     """Without Fabric's messages on launching and on Tensor Cores, and its hints on how to launch."""
-    loggers = [logging.getLogger(name) for name in ("lightning_fabric", "lightning.fabric")]
+    loggers = [logging.getLogger(name) for name in FABRIC_LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.WARNING)
