@@ -75,6 +75,7 @@ p.notes { padding-left: 0; }
 details { border-top: 1px solid var(--line); padding: 0.6rem 0; }
 summary { cursor: pointer; font-weight: 600; }
 summary small { font-weight: 400; color: var(--soft); }
+@media (min-width: 70rem) { header, main, footer { max-width: 78rem; } }
 @media (max-width: 36rem) { .panels { grid-template-columns: 1fr 1fr; } .board { padding: 0 0.5rem; }
   .board thead th { min-width: 6.5rem; } }
 """
@@ -206,7 +207,7 @@ def curves(figure: Figure, name: str) -> Html:
     )
     title = f"{question.title.split(' against ')[0]} against {figure.along.label}{at}"
     drawn = panels(figure.lines, name=name, logarithmic=figure.along.logarithmic, orders=figure.along.orders)
-    return Html(heading(title) + paragraph(told) + drawn)
+    return Html(heading(title, level=4) + paragraph(told) + drawn)
 
 
 def grids(files: Sequence[Path], models: Sequence[str]) -> Html:

@@ -12,7 +12,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NewType
+from typing import Literal, NewType
 
 from matplotlib.figure import Figure
 from PIL import Image
@@ -39,6 +39,7 @@ header { padding-top: 2.5rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 0.6rem; }
 h2 { font-size: 1.25rem; line-height: 1.3; margin: 0 0 0.5rem; }
 h3 { font-size: 1.05rem; line-height: 1.3; margin: 1.5rem 0 0.3rem; }
+h4 { font-size: 0.95rem; line-height: 1.3; margin: 1.2rem 0 0.2rem; }
 a { color: var(--accent); }
 .contents { list-style: none; display: flex; flex-wrap: wrap; gap: 0.3rem 1.2rem; margin: 1.2rem 0 0; padding: 0; }
 section { border-top: 1px solid var(--line); margin-top: 2rem; padding-top: 1.5rem; }
@@ -111,15 +112,17 @@ def section(title: str, *parts: Html, anchor: str = "") -> Html:
     return Html(f"{opening}\n<h2>{inline(title)}</h2>\n{''.join(parts)}</section>\n")
 
 
-def heading(text: str) -> Html:
-    """Within a section."""
-    return Html(f"<h3>{inline(text)}</h3>\n")
+def heading(text: str, *, anchor: str = "", level: Literal[3, 4] = 3) -> Html:
+    """Within a section, or within a part of one."""
+    opening = f'<h{level} id="{anchor}">' if anchor else f"<h{level}>"
+    return Html(f"{opening}{inline(text)}</h{level}>\n")
 
 
-def contents(sections: Mapping[str, str]) -> Html:
-    """Links to the sections of a page, by their anchors."""
-    links = "".join(f'<li><a href="#{anchor}">{inline(title)}</a></li>' for anchor, title in sections.items())
-    return Html(f'<nav aria-label="Contents"><ul class="contents">{links}</ul></nav>\n')
+def contents(places: Mapping[str, str], *, of: str = "") -> Html:
+    """Links to parts of a page, by their anchors; of: the section whose parts they are, if not the page's."""
+    links = "".join(f'<li><a href="#{anchor}">{inline(title)}</a></li>' for anchor, title in places.items())
+    label = f"Contents of {of}" if of else "Contents"
+    return Html(f'<nav aria-label="{html.escape(label)}"><ul class="contents">{links}</ul></nav>\n')
 
 
 def paragraph(text: str, *, lead: bool = False) -> Html:

@@ -117,23 +117,35 @@ def _models(found: Section) -> tuple[str, list[Html]]:
 
 
 def _data(records: Sequence[dict[str, Any]], data: str, table: Sequence[Column], folder: Path) -> list[Html]:
-    """Everything about one data set: leaderboards by group of questions, curves, samples."""
-    parts = [report.paragraph(conditions(records, data)), report.paragraph(boards.LEGEND)]
+    """Everything about one data set, with links to its parts: leaderboards by group of questions, curves, samples."""
+    parts: dict[str, list[Html]] = {}
     for group in GROUPS:
         mine = [column for column in table if column.question.group == group]
         if mine:
-            parts += [report.heading(GROUP_TITLES.get(group, group)), boards.board(mine)]
-    drawn = {figure: boards.curves(figure, f"{_anchor(data)}-{n}") for n, figure in enumerate(figures(records, data))}
-    first = {(figure.along.question, figure.along.setting): figure for figure in reversed(drawn)}.values()
-    parts += [drawn[figure] for figure in drawn if figure in first]
-    others = [drawn[figure] for figure in drawn if figure not in first]
-    if others:
-        parts.append(boards.folded("The same curves for other kinds of damage", f"{len(others)} figures", *others))
+            parts[GROUP_TITLES.get(group, group)] = [boards.board(mine)]
+    if drawn := _curves(records, data):
+        parts["Curves"] = drawn
     files = sorted((folder / PICTURES / data).glob("*.png"))
     if files:
-        models = list(table[0].scores)
-        parts += [report.heading("Samples, side by side"), report.paragraph(SAMPLES), boards.grids(files, models)]
-    return parts
+        parts["Samples, side by side"] = [report.paragraph(SAMPLES), boards.grids(files, list(table[0].scores))]
+    anchors = {f"{_anchor(data)}-{number}": title for number, title in enumerate(parts, start=1)}
+    blocks = [report.paragraph(conditions(records, data)), report.paragraph(boards.LEGEND)]
+    blocks.append(report.contents({anchor: title.partition(":")[0] for anchor, title in anchors.items()}, of=data))
+    for anchor, title in anchors.items():
+        blocks += [report.heading(title, anchor=anchor), *parts[title]]
+    return blocks
+
+
+def _curves(records: Sequence[dict[str, Any]], data: str) -> list[Html]:
+    """The figures of a data set, the first of each question open to view."""
+    every = enumerate(figures(records, data))
+    drawn = {figure: boards.curves(figure, f"{_anchor(data)}-curve{number}") for number, figure in every}
+    first = {(figure.along.question, figure.along.setting): figure for figure in reversed(drawn)}.values()
+    shown = [drawn[figure] for figure in drawn if figure in first]
+    others = [drawn[figure] for figure in drawn if figure not in first]
+    if others:
+        shown.append(boards.folded("The same curves for other kinds of damage", f"{len(others)} figures", *others))
+    return shown
 
 
 def _anchor(data: str) -> str:

@@ -74,6 +74,8 @@ def test_the_page_is_whole_and_needs_nothing_else(page):
     check(page)
     for words in ("Which memory for which job", "made-up digits", "made-up colours", "Capacity: how much fits in?"):
         assert words in page
+    for part in ("Likelihood", "Recall", "Capacity", "Curves", "Samples, side by side"):
+        assert re.search(rf'<li><a href="#data-made-up-digits-\d+">{part}</a></li>', page), part
     assert page.count('alt="Samples of ') == len(MODELS)
     assert "prefers-color-scheme: dark" in page
     assert "width=device-width" in page

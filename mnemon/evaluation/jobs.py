@@ -118,7 +118,7 @@ def _advice(job: Job, columns: Sequence[Column], holds_nothing: Callable[[str], 
     if fixed and all(model in columns[0].growing for model in _named(columns)):
         verdict += f" But such a memory grows with the episode. Of fixed size: {_verdict(fixed, holds_nothing)}"
         details += [f"of fixed size, {_detail(column)}" for column in fixed]
-    of_all = "" if job.fixed_size else _pick(columns, holds_nothing)
+    of_all = "only asked of those of fixed size" if job.fixed_size else _pick(columns, holds_nothing)
     told = f"{verdict} {job.caution}".strip()
     return Advice(job, of_all, _pick(fixed, holds_nothing), told, tuple(details))
 

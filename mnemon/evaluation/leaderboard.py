@@ -134,12 +134,12 @@ def columns(records: Iterable[Mapping[str, Any]], data: str) -> list[Column]:
 def answered(table: Sequence[Column]) -> tuple[list[Column], list[str]]:
     """The columns that some model has an answer to; of the others what was asked, and why most models have none."""
     kept = [column for column in table if any(score.value is not None for score in column.scores.values())]
-    missing = []
+    missing: dict[str, list[str]] = {}
     for column in table:
         if column not in kept:
             ((reason, _),) = Counter(score.common_reason for score in column.scores.values()).most_common(1)
-            missing.append(f"{column.question.title}: {reason}")
-    return kept, missing
+            missing.setdefault(reason, []).append(column.question.title)
+    return kept, [f"{'; '.join(titles)}: {reason}" for reason, titles in missing.items()]
 
 
 def _scores(

@@ -285,7 +285,7 @@ def test_a_memory_that_grows_is_no_rival_of_one_that_does_not():
     assert column(records, "capacity_recall").growing == {"keeps all"}
     found = advice(*records)["capacity_recall"]
     assert found.verdict.startswith("`fixed`")
-    assert summary([found])[0][1:] == ["", "`fixed` (1 of 1)"]
+    assert summary([found])[0][1:] == ["only asked of those of fixed size", "`fixed` (1 of 1)"]
     assert "keeps all" not in "".join(found.details)
     recall = [made_up("recall", name, "digits", value, note=write_note("recall", corruption="flip", level=0.1, reads=3))
               for name, value in (("keeps all", 0.0), ("fixed", 0.5), ("other", 0.9))]  # fmt: skip
