@@ -43,12 +43,13 @@ NOT_RUN = (
 def render(records: Sequence[dict[str, Any]], folder: Path) -> Html:
     """The whole page. `folder`: of the results, with the pictures of samples."""
     measured = [record for record in benchmark_records(records) if record["value"] is not None]
+    quick = any(map(is_quick, measured))
     sets = data_sets(records)
     tables = {data: columns(records, data) for data in sets}
     sections: dict[str, tuple[str, list[Html]]] = {}
     if sets:
         sections["jobs"] = ("Which memory for which job", _jobs(advise(list(tables.values()), holds_nothing)))
-        sections["models"] = _models(who_is_who(tables.values()))
+        sections["models"] = _models(who_is_who(tables.values(), quick))
         for data in sets:
             sections[_anchor(data)] = (f"Measured on {data}", _data(records, data, tables[data], folder))
     papers = [record for record in records if record["paper_value"] is not None]
@@ -59,12 +60,15 @@ def render(records: Sequence[dict[str, Any]], folder: Path) -> Html:
         sections["experiments"] = ("The papers' experiments, run here", _experiments(experiment_sections(deep)))
     sections["again"] = ("Every number again", _commands(records))
     blocks = [report.section(title, *parts, anchor=anchor) for anchor, (title, parts) in sections.items()]
-    lead = [*_lead(measured, tables), report.contents({anchor: title for anchor, (title, _) in sections.items()})]
+    lead = [
+        *_lead(measured, tables, quick),
+        report.contents({anchor: title for anchor, (title, _) in sections.items()}),
+    ]
     footer = "Made by `mnemon results --html` from the records of a results folder; nothing on this page is typed in."
     return report.page("mnemon: memories compared", lead, blocks, footer=footer, style=boards.STYLE)
 
 
-def _lead(measured: Sequence[Mapping[str, Any]], tables: Mapping[str, Sequence[Column]]) -> list[Html]:
+def _lead(measured: Sequence[Mapping[str, Any]], tables: Mapping[str, Sequence[Column]], quick: bool) -> list[Html]:
     what = (
         "A generative memory takes in a few images in one pass and then recalls, completes, generates and scores from "
         "what it wrote. This page says how well each kind of memory does that."
@@ -72,7 +76,7 @@ def _lead(measured: Sequence[Mapping[str, Any]], tables: Mapping[str, Sequence[C
     parts = [report.paragraph(what, lead=True)]
     if not tables:
         return [*parts, report.paragraph(NOT_RUN)]
-    if any(map(is_quick, measured)):
+    if quick:
         parts.append(boards.note(QUICK))
     cells = [score for table in tables.values() for column in table for score in column.scores.values()]
     filled = sum(score.value is not None for score in cells)
@@ -80,9 +84,10 @@ def _lead(measured: Sequence[Mapping[str, Any]], tables: Mapping[str, Sequence[C
     questions = {column.question.name for table in tables.values() for column in table}
     parts.append(
         report.paragraph(
-            "What is trained was trained by one protocol (`mnemon bench memory`): the same data, nets of the same "
-            "size, one short budget of updates. Each question has its own number, with a 95% interval. The papers' own "
-            "numbers were found under other protocols and stand apart, marked as theirs."
+            "What is trained was trained by one protocol (`mnemon bench memory`): the same data, nets of equally many "
+            "filters, one short budget of updates. Nets are not of one size for that: how many weights each has is "
+            "told under The models. Each question has its own number, with a 95% interval. The papers' own numbers "
+            "were found under other protocols and stand apart, marked as theirs."
         )
     )
     numbers = [

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from scipy import stats
 
 from mnemon.evaluation.questions import BY_NAME, benchmark_records, read_note
 
@@ -25,11 +28,21 @@ def conditions(records: Sequence[Mapping[str, Any]], data: str) -> str:
 def _seeds(numbers: Sequence[int]) -> str:
     told = f"{' or '.join(map(str, numbers))} seed{'s' * (numbers[-1] > 1)}."
     if numbers[-1] > 1:
-        told += " The interval is over seeds, so that it says how another training would come out."
+        told += (
+            " The interval is over seeds, for the mean of their trainings; one training more falls into it with a "
+            f"probability of {chance_of_another(numbers[-1]):.0%}. Of memories that are not trained it is over test "
+            "episodes, and of times over rounds."
+        )
     if 1 in numbers:
         whose = "Of models with one seed it" if len(numbers) > 1 else "The interval"
         told += f" {whose} is over test episodes alone: another training of the same model may fall outside it."
     return told + (" Intervals over two seeds are very wide." if 2 in numbers else "")
+
+
+def chance_of_another(number: int) -> float:
+    """Of another value to lie in Student's 95% interval of the mean of so many, normal ones."""
+    reach = stats.t.ppf(0.975, number - 1) / math.sqrt(number + 1)  # of its distance from the mean, in deviations
+    return float(1 - 2 * stats.t.sf(reach, number - 1))
 
 
 def _is_asked_once(record: Mapping[str, Any]) -> bool:

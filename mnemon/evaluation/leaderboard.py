@@ -257,7 +257,7 @@ PHRASES = {
     "ways": "{} classes",
     "shots": "{} example{} of each",
     "device": "on {}",
-    "judge": "by a classifier that is right in a share of {}",
+    "judge": "by a classifier that names a share of {} of real frames rightly",
 }
 
 
@@ -280,6 +280,8 @@ def way_text(question: Question) -> str:
 
 def unit_text(question: Question) -> str:
     """The unit in words; empty where the number needs none."""
+    if question.unit == "auroc":
+        return "AUROC"
     if question.unit in (question.metric, "share"):
         return ""
     return f"squared error {question.unit}" if question.metric.startswith("mse") else question.unit

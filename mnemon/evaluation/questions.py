@@ -63,7 +63,8 @@ ON_DEVICE: tuple[str, ...] = ("device",)
 QUESTIONS: tuple[Question, ...] = (
     Question(
         "joint", "Joint bound", "likelihood", **BOUND, scored="written", bound="joint",
-        asks="How many nats does a frame of an episode of any images cost, the memory written for it included?",
+        asks="How likely is a frame of an episode of any images, the memory that is written for it paid for? A nat "
+        "more is 2.7 times as likely; grey levels have densities, which may be above 1.",
         needs=("likelihood", "posterior"),
     ),
     Question(
@@ -73,8 +74,8 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "joint_classes", "Joint bound, of a few classes", "likelihood", **BOUND, scored="written", bound="joint",
-        asks="How many nats does a frame cost, the memory included, where an episode has several frames of each of a "
-        "few classes, as those of the training?",
+        asks="How likely is a frame, the memory paid for, where an episode has several frames of each of a few "
+        "classes, as those of the training?",
         needs=("class_episodes", "likelihood", "posterior"),
     ),
     Question(
@@ -101,12 +102,14 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "capacity_recall", "Recall against the length of the episode", "capacity", **ERROR,
         settings=("corruption", "level", "reads"), headline={"episode_length": "256"},
-        asks="With a memory of the same size, how does the error of recall grow with the number of written frames?",
+        asks="With a memory of the same size (one that grows is marked +), how does the error of recall grow with the "
+        "number of written frames?",
     ),
     Question(
         "capacity_bound", "Bound against the length of the episode", "capacity", **BOUND, scored="written",
         bound="conditional", headline={"episode_length": "256"}, needs=("likelihood",),
-        asks="With a memory of the same size, how does the bound of written frames fall with their number?",
+        asks="With a memory of the same size (one that grows is marked +), how does the bound of written frames fall "
+        "with their number?",
     ),
     Question(
         "resized_recall", "Recall against the size of the memory", "capacity", **ERROR,
@@ -131,22 +134,24 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "novelty_written", "Telling written frames from new classes", "classes", "auroc", "auroc", True,
         scored="written", settings=("score",), needs=("labels",),
-        asks="Does a frame's score tell the written frames from frames of classes that were not written?",
+        asks="Does a frame's score tell the written frames from frames of classes that were not written? Chance: 0.5.",
     ),
     Question(
         "novelty_same_class", "Telling written classes from new ones", "classes", "auroc", "auroc", True,
         scored="same_class", settings=("score",), needs=("labels",),
-        asks="Does a frame's score tell new frames of the written classes from frames of other classes?",
+        asks="Does a frame's score tell new frames of the written classes from frames of other classes? Chance: 0.5.",
     ),
     Question(
         "fewshot", "Few-shot classification", "classes", "accuracy", "share", True, scored="same_class",
         settings=("ways", "shots", "by"), headline={"ways": "5", "shots": "1"}, needs=("labels",),
-        asks="Which share of new frames is given to its own class, from one or five examples of each, untrained?",
+        asks="Which share of new frames is given to its own class, from one or five examples of each, without further "
+        "training? Chance: 0.2 with five classes, 0.05 with 20.",
     ),
     Question(
         "sample_fidelity", "Samples that show a written class", "samples", "judged_fidelity", "share", True,
         scored="written", settings=("judge",), needs=("sampling", "labels"),
-        asks="Which share of what is generated does an independent classifier take for one of the written classes?",
+        asks="Which share of what is generated does an independent classifier take for one of the written classes? "
+        "Chance: their share of all classes of the test images.",
     ),
     Question(
         "sample_diversity", "Written classes among the samples", "samples", "judged_diversity", "share", True,
@@ -155,8 +160,9 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "sample_nearest", "Distance of samples to the episode", "samples", "nearest_written", "per pixel", False,
-        scored="written", needs=("sampling",),
-        asks="How far is a sample from the nearest written frame? Far: not like the episode; 0: a copy.",
+        scored="written", needs=("sampling",), ranked=False,
+        asks="How far is a sample from the nearest written frame? Far: not like the episode; 0: a copy. Not ranked: "
+        "neither is what a memory is for.",
     ),
     Question(
         "sample_coverage", "Frames that samples are near to", "samples", "coverage", "share", True, scored="written",

@@ -26,8 +26,9 @@ from mnemon.evaluation.who_is_who import who_is_who
 HEAD = """# Which memory for which job
 
 Made by `mnemon results` from `results/*.json`; do not edit by hand. What is trained was trained by one protocol
-(`mnemon bench memory`): the same data, nets of the same size, one short budget of updates; what a model has of its own,
-and which memories are not trained, is in [benchmark.md](benchmark.md).
+(`mnemon bench memory`): the same data, nets of equally many filters, one short budget of updates. Nets are not of one
+size for that: those of Kanerva++ have ten times the weights of others, as the table of models tells. What a model has
+of its own, and which memories are not trained, is in [benchmark.md](benchmark.md).
 """
 NOT_RUN = """The benchmark has not been run yet, so this page has no advice to give. `mnemon bench memory` runs it, and
 `mnemon results` then makes this page again. What is measured so far is in [results.md](results.md).
@@ -57,7 +58,7 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
     found = advise(list(tables.values()), holds_nothing)
     parts.append(Section("In short", SHORT_NOTE, SUMMARY, summary(found)).markdown(2))
     parts += [f"{missing}\n"] if (missing := without_answer(found)) else []
-    parts.append(who_is_who(tables.values()).markdown(2))
+    parts.append(who_is_who(tables.values(), quick).markdown(2))
     for advice in found:
         parts += [
             f"## {advice.job.wish}\n",

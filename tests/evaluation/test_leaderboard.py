@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from mnemon.evaluation.benchmark.protocol import UNTRAINED
+from mnemon.evaluation.benchmark.protocol import UNTRAINED, Protocol
+from mnemon.evaluation.conditions import chance_of_another
 from mnemon.evaluation.curves import figures
-from mnemon.evaluation.jobs import JOBS, advise, summary
+from mnemon.evaluation.jobs import JOBS, advise, outstanding, summary
 from mnemon.evaluation.leaderboard import (
     columns,
     data_sets,
@@ -17,10 +19,13 @@ from mnemon.evaluation.leaderboard import (
     standing,
     where_text,
 )
+from mnemon.evaluation.likelihood import student
 from mnemon.evaluation.questions import BY_NAME, QUESTIONS, QUICK, write_note
 from mnemon.evaluation.tables import results_page
 from mnemon.evaluation.which_memory import SHORT, which_memory_page
+from mnemon.evaluation.who_is_who import trained_weights
 from mnemon.registry import MODELS as REGISTERED
+from mnemon.training.setup import fresh_model
 from tests.evaluation.made_up import MODELS, made_up, unanswered, whole
 
 
@@ -262,7 +267,7 @@ def test_swapping_two_models_swaps_the_winner():
 
 def test_a_model_without_a_memory_that_wins_is_pointed_out():
     found = advice(*joint(-90.0, -95.0), holds_nothing=lambda model: model == "m0")["joint"]
-    assert "`m0` holds no memory: for this job a memory does not pay." in found.verdict
+    assert "`m0` holds no memory. Whether one pays shows beside" in found.verdict
     beaten = [*joint(-90.0, -90.1), *joint(-95.0, -80.0, data="colours")]
     once = advice(*beaten, holds_nothing=lambda model: model == "m0")["joint"]
     assert once.verdict.endswith("On 1 of 2 data sets a model without a memory, `m0`, does as well as any.")
@@ -291,9 +296,47 @@ def test_a_memory_that_grows_is_no_rival_of_one_that_does_not():
               for name, value in (("keeps all", 0.0), ("fixed", 0.5), ("other", 0.9))]  # fmt: skip
     both = advice(*records, *recall)["recall"]
     assert both.verdict.startswith("`keeps all` is ahead of all others on the one data set measured. But such a memory")
-    assert both.verdict.endswith("Of fixed size: `fixed` is ahead of all others on the one data set measured.")
+    assert "Of fixed size: `fixed` is ahead of all others on the one data set measured." in both.verdict
+    assert both.verdict.endswith(both.job.caution)
     assert both.details[1].startswith("of fixed size, digits (flip 0.1, 3 reads): `fixed`")
     assert summary([both]) == [[both.job.wish, "`keeps all` (1 of 1)", "`fixed` (1 of 1)"]]
+
+
+def test_a_wide_interval_makes_no_winner():
+    """Of five models: one that may be the first or the last is not among the best; nor is anyone where all may be."""
+    values, wide = (-90.0, -90.3, -95.0, -96.0, -97.0), {1: 8.0}
+    records = [made_up("joint", f"m{n}", "digits", v, interval=wide.get(n, 0.1)) for n, v in enumerate(values)]
+    column = columns(records, "digits")[0]
+    assert [score.model for score in column.best] == ["m0", "m1"]
+    assert [score.model for score in outstanding(column)] == ["m0"]
+    assert advice(*records)["joint"].named == "`m0` (1 of 1)"
+    few = [record for record in records if record["model"] != "m4"]
+    assert advice(*few)["joint"].named == "`m0` and `m1` (1 of 1)"
+    lost = [made_up("joint", f"m{n}", "digits", v, interval=8.0) for n, v in enumerate(values)]
+    assert advice(*lost)["joint"].named == "nobody stands out"
+    assert advice(*lost)["joint"].verdict.startswith("Nobody stands out")
+
+
+def test_weights_of_the_nets_are_counted():
+    """Those that the benchmark trains, on the data set whose images are larger; none where it trains none."""
+    protocol = Protocol.load()
+    counts = [
+        sum(p.numel() for p in fresh_model(protocol.config_by_catalogue(data, "vae", seed=1)).parameters())
+        for data in ("omniglot", "cifar10")
+    ]
+    assert trained_weights("vae", ("omniglot", "cifar10"), quick=False) == max(counts) > min(counts)
+    assert trained_weights("vae", ("glyphs",), quick=True) < min(counts)
+    assert trained_weights("vae", ("made-up",), quick=False) is None
+    assert trained_weights("slots", ("omniglot",), quick=False) is None
+
+
+@pytest.mark.parametrize("number", [2, 3, 5])
+def test_one_training_more_falls_into_the_interval_as_often_as_is_said(number):
+    draws = np.random.default_rng(0).normal(size=(200_000, number + 1))
+    seen, another = draws[:, :-1], draws[:, -1]
+    reach = student(number) * seen.std(axis=1, ddof=1) / math.sqrt(number)
+    share = (abs(another - seen.mean(axis=1)) < reach).mean()
+    assert share == pytest.approx(chance_of_another(number), abs=4 * math.sqrt(share * (1 - share) / 200_000))
 
 
 def test_the_question_of_every_job_is_asked():
@@ -319,9 +362,8 @@ def test_the_page_in_markdown():
 def test_the_page_says_what_each_model_is():
     page = which_memory_page([*joint(-90.0), *whole(models=("vbm-mixture", "slots"))], nobody)
     about = page.split("\n## The models\n")[1].split("\n## ")[0]
-    assert (
-        "| `vbm-mixture` | VBM, mixture | H clusters, each K slots and a location | Lingle (VBM), theorem 4 |" in about
-    )
+    mixture = "| `vbm-mixture` | VBM, mixture | H clusters, each K slots and a location |  | Lingle (VBM), theorem 4 |"
+    assert mixture in about
     assert "H: clusters." in about
     assert "M: stored items" not in about  # no model here has any
     assert "| `slots` | gives back the nearest kept frame; not trained | as many frames as fit |" in about

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from mnemon.core.lock import sole_process
-from mnemon.data.named_sets import CATALOG
 from mnemon.evaluation.benchmark.cell import (
     RUN,
     STEPS,
@@ -193,10 +192,7 @@ def check_answers(data: str, protocol: Protocol, place: Place) -> None:
 
 def is_of_other_settings(cell: Cell, protocol: Protocol, runs: Path) -> bool:
     """Whether a cell's answers are, if images are of the size that the catalogue says. No image is read."""
-    config = protocol.config(cell.data, cell.kind, seed=cell.seed)
-    entry = CATALOG.get(config.data.name)
-    shape = None if entry is None else entry.image_shape
-    settings = protocol.settings(replace(config, model=replace(config.model, image_shape=shape)))
+    settings = protocol.settings(protocol.config_by_catalogue(cell.data, cell.kind, seed=cell.seed))
     return bool(Answers.open(cell.folder(runs)).other_settings(settings))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mnemon import presets
+from mnemon.data.named_sets import CATALOG
 from mnemon.registry import entries
 from mnemon.training import checkpoint
 from mnemon.training.config import Config, nearest, parse, read_values
@@ -166,6 +167,12 @@ class Protocol:
         if "growth" in own:
             values["data"]["growth"] = max(1, round(own["growth"] * self.epochs))
         return parse(values)
+
+    def config_by_catalogue(self, data: str, kind: str, *, seed: int) -> Config:
+        """The same, with images of the size that the catalogue says. No image is read."""
+        config = self.config(data, kind, seed=seed)
+        entry = CATALOG.get(config.data.name)
+        return replace(config, model=replace(config.model, image_shape=None if entry is None else entry.image_shape))
 
     def settings(self, config: Config) -> dict[str, Any]:
         """All that decides a cell's numbers: answers under other settings are not mixed."""
