@@ -77,7 +77,8 @@ summary { cursor: pointer; font-weight: 600; }
 summary small { font-weight: 400; color: var(--soft); }
 @media (min-width: 70rem) { header, main, footer { max-width: 78rem; } }
 @media (max-width: 36rem) { .panels { grid-template-columns: 1fr 1fr; } .board { padding: 0 0.5rem; }
-  .board thead th { min-width: 6.5rem; } }
+  .board thead th { min-width: 6.5rem; } .fit table { font-size: 0.78rem; }
+  .fit.board thead th:first-child { width: 30%; } }
 """
 
 COLOURS = 64
@@ -140,7 +141,7 @@ def plain_board(
 
 def _kind(cells: Sequence[str], theirs: bool) -> str:
     """The classes of a column: numbers, words or sentences, and whose."""
-    numeric = all(re.match(r"[-+]?[\d.]", cell) for cell in cells if cell)
+    numeric = all(re.match(r"[-+]?[\d.]", cell) for cell in cells if cell not in ("", "n/a"))
     length = max((len(cell) for cell in cells), default=0)
     kind = "number" if numeric else "word" if length < 30 else "word long"
     return f"{kind} theirs" if theirs else kind

@@ -27,6 +27,7 @@ class Entry:
     state_floats  numbers in one episode's memory, in the symbols of `mnemon.registry.SYMBOLS`
     uses          settings of `ModelConfig` that it takes beside the shared ones; it refuses the others
     build         makes it, with fresh weights
+    floor         the model without a memory that has the same nets; beside it the benchmark shows what the memory adds
     """
 
     title: str
@@ -35,6 +36,7 @@ class Entry:
     state_floats: str
     uses: frozenset[str]
     build: Callable[[ModelConfig], MemoryModel]
+    floor: str = ""
 
 
 def codec_of(config: ModelConfig, **options: Any) -> Codec:

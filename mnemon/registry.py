@@ -114,6 +114,7 @@ MODELS: dict[str, Entry] = {
         "2 D + P + 1",
         frozenset({"context_dim", "hidden"}),
         building.statistician,
+        floor="vae",
     ),
     "statistician-full": Entry(
         "neural statistician (full)",
@@ -138,6 +139,7 @@ MODELS: dict[str, Entry] = {
         "K C + K^2",
         frozenset(KANERVA),
         building.kanerva,
+        floor="vae",
     ),
     "vma": Entry(
         "variational memory addressing",
@@ -170,6 +172,7 @@ MODELS: dict[str, Entry] = {
         "A V W",
         frozenset({"num_reads", "map_shape", "read_size", "hidden", "dense_readout", "block_write"}),
         building.kanerva_pp,
+        floor="vae-tsm",
     ),
     "dkm-tsm": Entry(
         "Dynamic Kanerva Machine, nets of Kanerva++",
@@ -178,6 +181,7 @@ MODELS: dict[str, Entry] = {
         "K C + K^2",
         frozenset(KANERVA),
         building.kanerva_tsm,
+        floor="vae-tsm",
     ),
     "pseudo-inverse": Entry(
         "generative pseudo-inverse memory, nets of Kanerva++",
@@ -186,6 +190,7 @@ MODELS: dict[str, Entry] = {
         "K C",
         frozenset({"num_slots", "autoencoder_weight", "input_var", "inverse_steps", "shared_noise"}),
         building.pseudo_inverse,
+        floor="vae-tsm",
     ),
     "vae-tsm": Entry(
         "variational autoencoder, nets of Kanerva++",
@@ -210,6 +215,7 @@ MODELS: dict[str, Entry] = {
         "K C + K^2",
         frozenset(LATENT),
         building.memory_vae(GaussianMemory),
+        floor="vae",
     ),
     "vbm-shifted": Entry(
         "VBM, Gaussian addresses with a location",
@@ -218,6 +224,7 @@ MODELS: dict[str, Entry] = {
         "K C + K^2 + C + 1",
         frozenset(LATENT | {"location_var"}),
         building.memory_vae(GaussianMemory, "location_var", shift=True),
+        floor="vae",
     ),
     "vbm-categorical": Entry(
         "VBM, categorical addresses",
@@ -226,6 +233,7 @@ MODELS: dict[str, Entry] = {
         "K C + K",
         frozenset(LATENT),
         building.memory_vae(CategoricalMemory),
+        floor="vae",
     ),
     "vbm-mixture": Entry(
         "VBM, mixture",
@@ -234,6 +242,7 @@ MODELS: dict[str, Entry] = {
         "H (K C + K^2 + C + 1)",
         frozenset(CLUSTERS),
         building.memory_vae(MixtureMemory, "num_clusters", "location_var"),
+        floor="vae",
     ),
     "vbm-tree": Entry(
         "VBM, tree",
@@ -242,5 +251,6 @@ MODELS: dict[str, Entry] = {
         "G H (K C/G + K^2 + C/G + 1) + H^G",
         frozenset(CLUSTERS | {"num_segments"}),
         building.memory_vae(TreeMemory, "num_clusters", "location_var", "num_segments"),
+        floor="vae",
     ),
 }

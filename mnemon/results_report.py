@@ -10,6 +10,7 @@ from typing import Any
 from mnemon import boards, report
 from mnemon.evaluation.conditions import conditions
 from mnemon.evaluation.curves import figures
+from mnemon.evaluation.gains import gain_sections, known_floors
 from mnemon.evaluation.jobs import RULE, SHORT_NOTE, SUMMARY, Advice, advise, holds_nothing, summary, without_answer
 from mnemon.evaluation.leaderboard import Column, columns, data_sets, number_text
 from mnemon.evaluation.page_section import Section
@@ -49,6 +50,9 @@ def render(records: Sequence[dict[str, Any]], folder: Path) -> Html:
     sections: dict[str, tuple[str, list[Html]]] = {}
     if sets:
         sections["jobs"] = ("Which memory for which job", _jobs(advise(list(tables.values()), holds_nothing)))
+        gains, by_data = gain_sections(tables, known_floors())
+        if gains.rows:
+            sections["gains"] = (gains.title, _gains(gains, by_data))
         sections["models"] = _models(who_is_who(tables.values(), quick))
         for data in sets:
             sections[_anchor(data)] = (f"Measured on {data}", _data(records, data, tables[data], folder))
@@ -109,7 +113,20 @@ def _jobs(advice: Sequence[Advice]) -> list[Html]:
     short = [boards.plain_board(SUMMARY, summary(advice), fit=True), report.paragraph(SHORT_NOTE)]
     if missing := without_answer(advice):
         short.append(report.paragraph(missing))
-    return [report.paragraph(RULE), *short, Html(f'<div class="advice">\n{cards}</div>\n')]
+    short.append(boards.folded("How the best were told", "the rule", report.paragraph(RULE)))
+    return [*short, Html(f'<div class="advice">\n{cards}</div>\n')]
+
+
+def _gains(whole: Section, by_data: Sequence[Section]) -> list[Html]:
+    """Counts in view, the numbers behind them when asked for."""
+    tables = [
+        boards.folded(one.title, "how much better or worse", report.paragraph(one.note), _table(one)) for one in by_data
+    ]
+    return [report.paragraph(whole.note), _table(whole), *tables]
+
+
+def _table(section: Section) -> Html:
+    return boards.plain_board(section.heads, section.cells)
 
 
 def _numbers(advice: Advice) -> Html:
@@ -118,7 +135,7 @@ def _numbers(advice: Advice) -> Html:
 
 
 def _models(found: Section) -> tuple[str, list[Html]]:
-    return found.title, [boards.plain_board(found.heads, found.cells), report.paragraph(found.note)]
+    return found.title, [_table(found), report.paragraph(found.note)]
 
 
 def _data(records: Sequence[dict[str, Any]], data: str, table: Sequence[Column], folder: Path) -> list[Html]:
@@ -193,9 +210,10 @@ def _experiments(sections: Sequence[Section]) -> list[Html]:
     parts = [report.paragraph(note)]
     for section in sections:
         if section.rows:
-            table = boards.plain_board(section.heads, section.cells)
             parts.append(
-                boards.folded(section.title, f"{len(section.rows)} rows", report.paragraph(section.note), table)
+                boards.folded(
+                    section.title, f"{len(section.rows)} rows", report.paragraph(section.note), _table(section)
+                )
             )
     return parts
 

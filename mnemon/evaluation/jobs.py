@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mnemon.evaluation.leaderboard import Column, Score, score_text, unit_text, where_text
+from mnemon.evaluation import gains
+from mnemon.evaluation.leaderboard import Column, Score, find_column, score_text, unit_text, where_text
 from mnemon.registry import MODELS
 
 RULE = (
@@ -100,7 +101,7 @@ def advise(tables: Sequence[Sequence[Column]], holds_nothing: Callable[[str], bo
     """
     found = []
     for job in JOBS:
-        mine = [column for table in tables if (column := _column(table, job)) is not None]
+        mine = [column for table in tables if (column := find_column(table, job.question, job.where)) is not None]
         mine = [column for column in mine if len(column.ranked) > 1]  # one answer alone is no advice
         if mine and mine[0].question.group == "cost":  # nothing is cheap to keep, and no use
             mine = [column.only(lambda model: not holds_nothing(model)) for column in mine]
@@ -151,12 +152,6 @@ def _of_fixed_size(column: Column) -> Column:
     return column.only(set(column.scores).difference(column.growing).__contains__)
 
 
-def _column(table: Sequence[Column], job: Job) -> Column | None:
-    """The column that a job is judged by; the first of a question is that of its headline."""
-    mine = (column for column in table if column.question.name == job.question)
-    return next((column for column in mine if job.where is None or job.where in column.settings), None)
-
-
 def _detail(column: Column) -> str:
     """One data set: who leads, and by how much; or who cannot be told apart."""
     question, best, second = column.question, column.best, column.runner_up
@@ -191,10 +186,7 @@ def _verdict(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) ->
     if empty:
         model = max(empty, key=lambda name: empty[name])
         if empty[model] == total:
-            verdict += (
-                f" `{model}` holds no memory. Whether one pays shows beside the model without one that has the same "
-                "nets."
-            )
+            verdict += f" `{model}` holds no memory. What a memory adds to the same nets is told under '{gains.TITLE}'"
         else:
             where = f"{empty[model]} of {total} data sets"
             verdict += f" On {where} a model without a memory, `{model}`, does as well as any."

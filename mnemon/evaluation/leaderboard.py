@@ -131,6 +131,12 @@ def columns(records: Iterable[Mapping[str, Any]], data: str) -> list[Column]:
     return found
 
 
+def find_column(table: Iterable[Column], question: str, where: tuple[str, str] | None = None) -> Column | None:
+    """The column of a question at one choice of its settings, or, where none is named, at its headline."""
+    mine = (column for column in table if column.question.name == question)
+    return next((column for column in mine if where is None or where in column.settings), None)
+
+
 def answered(table: Sequence[Column]) -> tuple[list[Column], list[str]]:
     """The columns that some model has an answer to; of the others what was asked, and why most models have none."""
     kept = [column for column in table if any(score.value is not None for score in column.scores.values())]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mnemon.evaluation.conditions import conditions
+from mnemon.evaluation.gains import gain_sections, known_floors
 from mnemon.evaluation.jobs import RULE, SHORT_NOTE, SUMMARY, advise, summary, without_answer
 from mnemon.evaluation.leaderboard import (
     Column,
@@ -54,10 +55,13 @@ def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Calla
         return "\n".join([HEAD, NOT_RUN])
     tables = {data: columns(records, data) for data in sets}
     quick = any(map(is_quick, benchmark_records(records)))
-    parts = [HEAD, *([f"**{QUICK}**\n"] if quick else []), f"{RULE}\n"]
+    parts = [HEAD, *([f"**{QUICK}**\n"] if quick else [])]
     found = advise(list(tables.values()), holds_nothing)
     parts.append(Section("In short", SHORT_NOTE, SUMMARY, summary(found)).markdown(2))
     parts += [f"{missing}\n"] if (missing := without_answer(found)) else []
+    parts.append(f"{RULE}\n")
+    gains, gains_by_data = gain_sections(tables, known_floors())
+    parts += [gains.markdown(2), *(section.markdown(3) for section in gains_by_data)]
     parts.append(who_is_who(tables.values(), quick).markdown(2))
     for advice in found:
         parts += [

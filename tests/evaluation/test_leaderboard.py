@@ -267,7 +267,7 @@ def test_swapping_two_models_swaps_the_winner():
 
 def test_a_model_without_a_memory_that_wins_is_pointed_out():
     found = advice(*joint(-90.0, -95.0), holds_nothing=lambda model: model == "m0")["joint"]
-    assert "`m0` holds no memory. Whether one pays shows beside" in found.verdict
+    assert "`m0` holds no memory. What a memory adds to the same nets is told under" in found.verdict
     beaten = [*joint(-90.0, -90.1), *joint(-95.0, -80.0, data="colours")]
     once = advice(*beaten, holds_nothing=lambda model: model == "m0")["joint"]
     assert once.verdict.endswith("On 1 of 2 data sets a model without a memory, `m0`, does as well as any.")
@@ -348,7 +348,7 @@ def test_the_question_of_every_job_is_asked():
 
 def test_the_page_in_markdown():
     page = which_memory_page(whole(), nobody)
-    assert page.count("\n## ") == len(JOBS) + 3  # in short, the models, and the tables
+    assert page.count("\n## ") == len(JOBS) + 4  # in short, what a memory adds, the models, and the tables
     assert all(page.index(f"| {job.wish} | ") < page.index(f"\n## {job.wish}\n") for job in JOBS)
     assert "(1) this model has no likelihood" in page
     assert "Not measured yet" not in page
