@@ -82,13 +82,14 @@ def gain_sections(tables: Mapping[str, Sequence[Column]], floors: Mapping[str, s
     found = {data: gains for data, table in tables.items() if (gains := _gains(table, floors))}
     every = sorted({column for gains in found.values() for column in gains})
     counts = {head: _counts([gains.get((place, head), {}) for gains in found.values()]) for place, head in every}
-    verdict = " ".join(_verdict(head, count) for head, count in counts.items())
+    nobody = [head for head, count in counts.items() if not any(one["better"] for one in count.values())]
+    verdict = f" No memory is better than its floor by: {'; '.join(nobody)}." if nobody else ""
     told = {head: {model: _text(one) for model, one in count.items()} for head, count in counts.items()}
     by_data = []
     for data, gains in found.items():
         texts = {head: {model: one.text for model, one in column.items()} for (_, head), column in gains.items()}
         by_data.append(_section(data, PER_DATA, texts, floors))
-    return _section(TITLE, f"{RULE} {verdict}".strip(), told, floors), by_data
+    return _section(TITLE, RULE + verdict, told, floors), by_data
 
 
 def _gains(table: Sequence[Column], floors: Mapping[str, str]) -> Gains:
@@ -112,16 +113,6 @@ def _counts(columns: Sequence[Mapping[str, Gain]]) -> dict[str, Counter[Outcome]
 
 def _text(count: Counter[Outcome]) -> str:
     return " / ".join(str(count[outcome]) for outcome in OUTCOMES)
-
-
-def _verdict(head: str, counts: Mapping[str, Counter[Outcome]]) -> str:
-    """Who is better than its floor on the most data sets."""
-    most = max(count["better"] for count in counts.values())
-    total = max(count.total() for count in counts.values())
-    if not most:
-        return f"{head}: no memory is better than its floor."
-    named = ", ".join(f"`{model}`" for model, count in counts.items() if count["better"] == most)
-    return f"{head}: most often better is {named}, on {most} of {total} data sets."
 
 
 def _section(title: str, note: str, told: Mapping[str, Mapping[str, str]], floors: Mapping[str, str]) -> Section:
