@@ -91,10 +91,10 @@ class ImageSet:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A digest of the images and of what is known of them, in their order: the same images in another order make
-        another training."""
+        """A digest of the images and of what episodes are made by, in their order: the same images in another order make
+        another training. Groups decide only which images are held out."""
         digest = hashlib.blake2b(digest_size=8)
-        for tensor in (self.images, self.labels, self.groups, self.factors):
+        for tensor in (self.images, self.labels, self.factors):
             if tensor is not None:
                 digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
                 digest.update(tensor.cpu().reshape(-1).numpy().data)

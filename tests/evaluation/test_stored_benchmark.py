@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from mnemon.data.catalog import load
 from mnemon.evaluation.benchmark.cell import STEPS
 from mnemon.evaluation.benchmark.grid import is_of_other_settings, plan, status
 from mnemon.evaluation.benchmark.protocol import UNTRAINED, Protocol
@@ -61,6 +62,11 @@ def test_answers_are_of_the_protocol_as_it_is(runs, data):
     assert not [str(cell) for cell in cells if is_of_other_settings(cell, PROTOCOL, runs)]
     assert not [str(cell) for cell in cells if status(cell, PROTOCOL, runs).failed]
     assert not holds_several_image_sets(runs, data)
+
+
+def test_the_answers_go_with_the_images_that_come_with_the_package(runs):
+    images = {split: load("glyphs", split).fingerprint for split in ("train", "test")}
+    assert all(Answers.open(cell.folder(runs)).images == images for cell in stored_cells(runs, "glyphs"))
 
 
 @pytest.mark.parametrize("data", PROTOCOL.sets)
