@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from mnemon import presets
 from mnemon.cli import app
@@ -93,3 +94,10 @@ def test_lists_of_arguments_become_lists():
     assert shown.split("\n") == [
         "A model.", "", "- `codec`: made of nets", "- `mask, weights`: which items, and how often", "", "    z = M'w",
     ]  # fmt: skip
+
+
+def test_pages_of_results_are_those_that_the_command_makes(tmp_path):
+    done = CliRunner().invoke(app, ["results", str(ROOT / "results"), "--out", str(tmp_path / "results.md"), "--quiet"])
+    assert done.exit_code == 0, done.output
+    for page in ("results.md", "which_memory.md"):
+        assert (tmp_path / page).read_text(encoding="utf-8") == text_of(f"docs/{page}"), f"{page}: run mnemon results"

@@ -91,8 +91,8 @@ class ImageSet:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A digest of the images and of what episodes are made by, in their order: the same images in another order make
-        another training. Groups decide only which images are held out."""
+        """A digest of the images and of what episodes are made by, in their order: the same images in another order
+        make another training. Groups decide only which images are held out."""
         digest = hashlib.blake2b(digest_size=8)
         for tensor in (self.images, self.labels, self.factors):
             if tensor is not None:
