@@ -83,6 +83,10 @@ class Record:
     def detach(self) -> Self:
         return self.map(torch.Tensor.detach)
 
+    def contiguous(self) -> Self:
+        """`Tensor.contiguous` on every tensor: the order in which a file brings it back, since products round by it."""
+        return self.map(torch.Tensor.contiguous)
+
     def replace(self, **changes: Any) -> Self:
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
@@ -189,7 +193,8 @@ class State(Record):
         try:
             with safe_open(path, framework="pt", device=str(device)) as file:
                 header = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                # clones: a file's tensors begin anywhere, and products round by where their factors begin
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except FileNotFoundError:
             raise ValueError(f"load: no file {path}") from None
         except (SafetensorError, OSError) as error:

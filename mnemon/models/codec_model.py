@@ -90,7 +90,7 @@ class CodecModel(MemoryModel):
     ) -> Any:
         self.codec.check("write", x)
         mask = self._item_mask("write", "mask", x, mask)
-        return self._write(x, Writing(prior, mask, weights, num_steps, generator))
+        return self._write(x, Writing(prior, mask, weights, num_steps, generator)).contiguous()
 
     @abstractmethod
     def _terms(

@@ -122,7 +122,7 @@ class ContextAwareLearner(CodeModel):
         self.codec.check("write", x)
         mask = self._item_mask("write", "mask", x, mask)
         constant = self._told("write", x, constant)
-        return self._write(x, Writing(prior, mask, weights, num_steps, generator), constant)
+        return self._write(x, Writing(prior, mask, weights, num_steps, generator), constant).contiguous()
 
     def _write(self, x: Tensor, how: Writing, constant: Tensor | None = None) -> ContextsState:
         if how.prior is not None:

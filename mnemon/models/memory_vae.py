@@ -86,7 +86,7 @@ class MemoryVAE(CodeModel):
         """Encode the episode and run the sweeps. Of fewer items than clusters, it makes as many clusters as items."""
         self.codec.check("write", x)
         mask = self._item_mask("write", "mask", x, mask)
-        return self._write(x, Writing(prior, mask, weights, num_steps, generator), num_clusters)
+        return self._write(x, Writing(prior, mask, weights, num_steps, generator), num_clusters).contiguous()
 
     def _write(self, x: Tensor, how: Writing, num_clusters: int | None = None) -> Any:
         codes = self._encoded(self._present(x, how.mask))
