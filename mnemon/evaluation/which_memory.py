@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from mnemon.evaluation.leaderboard import (
     own_choice,
     score_text,
     standing,
+    unit_text,
     way_text,
     where_text,
 )
@@ -116,12 +118,26 @@ def _board(title: str, table: Sequence[Column], explained: bool = True) -> str:
                 told = score_text(score, column.question) + (f" {own}" if own else "")
                 row.append(told + MARKS[standing(column, model)])
         rows.append(row)
-    note = "\n".join(f"- {column.question.title}: {_asked(column)}" for column in table) if explained else ""
-    section = Section(title, note, ["model", "floats", *(column.question.title for column in table)], rows).markdown(3)
+    heads = _heads(table)
+    # what is asked in several columns, which their heads tell apart, is said once
+    asked = dict.fromkeys(
+        _asked(column, head == column.question.title) for head, column in zip(heads, table, strict=True)
+    )
+    section = Section(title, "\n".join(asked) if explained else "", ["model", "floats", *heads], rows).markdown(3)
     return "\n".join([section, *(f"({number}) {reason}  " for reason, number in reasons.items()), *without, ""])
 
 
-def _asked(column: Column) -> str:
+def _heads(table: Sequence[Column]) -> list[str]:
+    """The question, and where it was put if several columns have the same one."""
+    titles = Counter(column.question.title for column in table)
+    return [
+        f"{title}: {where_text(column)}" if titles[title := column.question.title] > 1 else title for column in table
+    ]
+
+
+def _asked(column: Column, with_where: bool) -> str:
     """The question as it was put, and which way is better."""
-    question, told = column.question, where_text(column)
-    return f"{question.asks} {told + '; ' if told else ''}{question.unit}, {way_text(question)}."
+    question = column.question
+    answer = ", ".join(filter(None, (unit_text(question), way_text(question))))
+    told = f"{where_text(column)}; {answer}" if with_where and where_text(column) else answer
+    return f"- {question.title}: {question.asks} {told[0].upper()}{told[1:]}."

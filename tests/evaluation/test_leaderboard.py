@@ -357,6 +357,12 @@ def test_the_page_in_markdown():
     tables = [line for line in page.splitlines() if line.startswith("| `")]
     beside = 1 + 2  # vbm-mixture beside vae: counted, and on either data set
     assert len(tables) == len(MODELS) * (6 * 2 + 1) + beside
+    heads = [line.split(" | ") for line in page.splitlines() if line.startswith("| model | ")]
+    assert all(len(set(head)) == len(head) for head in heads)
+    asked = page.split("### made-up digits: recall\n")[1].split("| model")[0].strip()
+    assert asked.count("\n- ") == 0  # once, though several columns ask it
+    assert asked.endswith("what error is left? Squared error per pixel, lower is better.")
+    assert "| Recall of damaged frames: salt and pepper 0.1, 3 reads |" in page
     assert "has not been run yet" in which_memory_page([], nobody)
 
 
