@@ -166,7 +166,7 @@ def _head(column: Column, alone: bool) -> str:
     unit = f"{unit_text(question)}, " if unit_text(question) else ""
     way = way_text(question) + ("" if not question.ranked else "\u00a0↑" if question.higher_is_better else "\u00a0↓")
     told = where_text(column)
-    title = told.capitalize() if alone and told else question.title
+    title = f"{told[0].upper()}{told[1:]}" if alone and told else question.title
     small = f"<small>{inline(told)}</small>" if told and title is question.title else ""
     return (
         f'<th scope="col" title="{html.escape(question.asks)}">{inline(title)}'

@@ -22,7 +22,9 @@ def conditions(records: Sequence[Mapping[str, Any]], data: str) -> str:
         elif values and key == "updates":
             told.append(f"{min(values):,} to {max(values):,} {name}")
     numbers = sorted({record["num_seeds"] or 1 for record in mine if record["updates"] and not _is_asked_once(record)})
-    return f"{'; '.join(told)}; {_seeds(numbers or [1])}"
+    if not numbers:
+        return f"{'; '.join(told)}; nothing was trained. Intervals are over test episodes, of times over rounds."
+    return f"{'; '.join(told)}; {_seeds(numbers)}"
 
 
 def _seeds(numbers: Sequence[int]) -> str:
@@ -35,7 +37,10 @@ def _seeds(numbers: Sequence[int]) -> str:
         )
     if 1 in numbers:
         whose = "Of models with one seed it" if len(numbers) > 1 else "The interval"
-        told += f" {whose} is over test episodes alone: another training of the same model may fall outside it."
+        told += (
+            f" {whose} is over test episodes alone, of times over rounds: another training of the same model may fall "
+            "outside it."
+        )
     return told + (" Intervals over two seeds are very wide." if 2 in numbers else "")
 
 

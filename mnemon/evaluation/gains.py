@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mnemon.evaluation.leaderboard import Column, find_column, number_text, overlap, where_text
+from mnemon.evaluation.leaderboard import Column, find_column, number_text, where_text
 from mnemon.evaluation.page_section import Section
 from mnemon.evaluation.questions import Question
 from mnemon.registry import entries
@@ -61,6 +61,12 @@ def known_floors() -> dict[str, str]:
     return {model: entry.floor for model, entry in entries().items() if entry.floor}
 
 
+def is_floor_of_some(model: str, models: Collection[str]) -> bool:
+    """Whether some of the models are shown beside this one."""
+    floors = known_floors()
+    return any(floors.get(other) == model for other in models)
+
+
 def gain(column: Column, model: str, floor: str) -> Gain | None:
     """None where either has no answer."""
     if not {model, floor} <= column.scores.keys():
@@ -69,8 +75,8 @@ def gain(column: Column, model: str, floor: str) -> Gain | None:
     if own.value is None or other.value is None:
         return None
     value = (own.value - other.value) * (1 if column.question.higher_is_better else -1)
-    outcome: Outcome = "level" if overlap(own, other) else "better" if value > 0 else "worse"
-    return Gain(column.question, value, own.interval + other.interval, outcome)
+    outcome: Outcome = "level" if column.may_equal(own, other) else "better" if value > 0 else "worse"
+    return Gain(column.question, value, own.reach + other.reach, outcome)
 
 
 def gain_sections(tables: Mapping[str, Sequence[Column]], floors: Mapping[str, str]) -> tuple[Section, list[Section]]:

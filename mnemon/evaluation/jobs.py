@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mnemon.evaluation import gains
 from mnemon.evaluation.leaderboard import Column, Score, find_column, score_text, unit_text, where_text
-from mnemon.registry import MODELS
+from mnemon.registry import entries
 
 RULE = (
     "The sentences are read off the tables below by one rule. A model leads on a data set if its interval does not "
@@ -32,7 +32,8 @@ NO_MEMORY = ("copy",)
 
 def holds_nothing(model: str) -> bool:
     """Whether a model has no memory, or one that only counts: what a memory has to do better than."""
-    return model in NO_MEMORY or (model in MODELS and MODELS[model].state_floats == "1")
+    known = entries()
+    return model in NO_MEMORY or (model in known and known[model].state_floats == "1")
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,13 @@ def advise(tables: Sequence[Sequence[Column]], holds_nothing: Callable[[str], bo
     found = []
     for job in JOBS:
         mine = [column for table in tables if (column := find_column(table, job.question, job.where)) is not None]
-        mine = [column for column in mine if len(column.ranked) > 1]  # one answer alone is no advice
         if mine and mine[0].question.group == "cost":  # nothing is cheap to keep, and no use
             mine = [column.only(lambda model: not holds_nothing(model)) for column in mine]
         if job.fixed_size:
             mine = [_of_fixed_size(column) for column in mine]
-        answered = [column for column in mine if column.ranked]
+        answered = [column for column in mine if len(column.ranked) > 1]  # one answer alone is no advice
         if answered:
-            found.append(_advice(job, answered, holds_nothing))
+            found.append(_advice(job, answered, len(tables), holds_nothing))
     return found
 
 
@@ -120,12 +120,16 @@ def without_answer(advice: Sequence[Advice]) -> str:
     return f"Not measured yet, or answered by one model at most: {'; '.join(missing)}." if missing else ""
 
 
-def _advice(job: Job, columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> Advice:
-    """Where only memories that grow with the episode win, also which of the others comes first."""
-    verdict, details = _verdict(columns, holds_nothing), [_detail(column) for column in columns]
+def _advice(job: Job, columns: Sequence[Column], data_sets: int, holds_nothing: Callable[[str], bool]) -> Advice:
+    """Where only memories that grow with the episode win, also which of the others comes first. data_sets: how many
+    there are, also of those without an answer."""
+    verdict, details = _verdict(columns, data_sets, holds_nothing), [_detail(column) for column in columns]
     fixed = [rest for column in columns if (rest := _of_fixed_size(column)).ranked]
-    if fixed and all(model in columns[0].growing for model in _named(columns)):
-        verdict += f" But such a memory grows with the episode. Of fixed size: {_verdict(fixed, holds_nothing)}"
+    named = _named(columns)
+    if fixed and named and columns[0].growing.issuperset(named):
+        verdict += (
+            f" But such a memory grows with the episode. Of fixed size: {_verdict(fixed, data_sets, holds_nothing)}"
+        )
         details += [f"of fixed size, {_detail(column)}" for column in fixed]
     of_all = "only asked of those of fixed size" if job.fixed_size else _pick(columns, holds_nothing)
     told = f"{verdict} {job.caution}".strip()
@@ -135,7 +139,7 @@ def _advice(job: Job, columns: Sequence[Column], holds_nothing: Callable[[str], 
 def _pick(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> str:
     """The models that are named for a job, and on how many data sets they are among the best."""
     if not columns:
-        return ""
+        return "not known yet"
     named, total = _named(columns), len(columns)
     if not named:
         return "nobody stands out"
@@ -148,8 +152,8 @@ def _pick(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> st
 
 
 def _of_fixed_size(column: Column) -> Column:
-    """Without the models whose memory grows with the episode."""
-    return column.only(set(column.scores).difference(column.growing).__contains__)
+    """Without the models whose memory grows with the episode, or is not known not to."""
+    return column.only(column.fixed_size.__contains__)
 
 
 def _detail(column: Column) -> str:
@@ -168,7 +172,7 @@ def _detail(column: Column) -> str:
     return f"{where}: {first}{unit}, ahead of `{second.model}` {score_text(second, question)}."
 
 
-def _verdict(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) -> str:
+def _verdict(columns: Sequence[Column], data_sets: int, holds_nothing: Callable[[str], bool]) -> str:
     total, named = len(columns), _named(columns)
     if not named:
         return "Nobody stands out: no model can be told both from the middle of the field and from behind the first."
@@ -177,7 +181,7 @@ def _verdict(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) ->
     if total > 1 and most == 1:
         verdict = "It depends on the data: no model is among the best on more than one data set."
     else:
-        verdict = f"{_names(named)} {'is' if len(named) == 1 else 'are'} {_often(most, total)}"
+        verdict = f"{_names(named)} {'is' if len(named) == 1 else 'are'} {_often(most, total, data_sets)}"
         wins = alone[named[0]]
         verdict += f", alone on {wins}." if len(named) == 1 and 0 < wins < most else "."
         if len(named) == 1 and wins == most and any(column.runner_up for column in columns):
@@ -186,7 +190,9 @@ def _verdict(columns: Sequence[Column], holds_nothing: Callable[[str], bool]) ->
     if empty:
         model = max(empty, key=lambda name: empty[name])
         if empty[model] == total:
-            verdict += f" `{model}` holds no memory. What a memory adds to the same nets is told under '{gains.TITLE}'"
+            verdict += f" `{model}` holds no memory."
+            if any(gains.is_floor_of_some(model, column.scores) for column in columns):
+                verdict += f" What a memory adds to the same nets is told under '{gains.TITLE}'"
         else:
             where = f"{empty[model]} of {total} data sets"
             verdict += f" On {where} a model without a memory, `{model}`, does as well as any."
@@ -203,7 +209,7 @@ def outstanding(column: Column) -> list[Score]:
     if len(column.ranked) < A_FIELD:
         return column.best
     middle = statistics.median(score.value for score in column.ranked if score.value is not None)
-    return [score for score in column.best if abs((score.value or 0.0) - middle) > score.interval]
+    return [score for score in column.best if abs((score.value or 0.0) - middle) >= score.reach]
 
 
 def _times(model: str, columns: Sequence[Column]) -> int:
@@ -217,11 +223,12 @@ def _named(columns: Sequence[Column]) -> list[str]:
     return [model for model in among if among[model] == max(among.values())]
 
 
-def _often(times: int, total: int) -> str:
+def _often(times: int, total: int, data_sets: int) -> str:
     if total == 1:
         return "among the best on the one data set measured"
     every = "both" if total == 2 else f"all {total}"
-    return f"among the best on {every if times == total else f'{times} of {total}'} data sets"
+    asked = "" if total == data_sets else " with an answer"
+    return f"among the best on {every if times == total else f'{times} of {total}'} data sets{asked}"
 
 
 def _names(models: Sequence[str], most: int = 4) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mnemon.evaluation.page_section import grouped_by
-from mnemon.evaluation.questions import QUESTIONS, Note, Question, benchmark_records, read_note
+from mnemon.evaluation.questions import BY_NAME, QUESTIONS, Note, Question, benchmark_records, read_note
 
 OWN_CHOICE = ("by", "score", "size")
 """Settings in which each model has a way of its own; they do not tell two columns apart."""
@@ -46,6 +46,13 @@ class Score:
         return 0.0 if self.record is None else float(self.record["interval"] or 0.0)
 
     @property
+    def reach(self) -> float:
+        """How far from the value the truth may be. Where one episode alone was measured nobody knows; what was counted
+        is certain."""
+        counted = BY_NAME[self.note.question].group == "cost"
+        return self.interval if counted or self.record is None or self.record["interval"] is not None else math.inf
+
+    @property
     def why_not(self) -> str:
         """What stands in place of a value."""
         if self.note.reason is not None:
@@ -60,14 +67,18 @@ class Score:
 
 @dataclass(frozen=True)
 class Column:
-    """One question on one data set: a score of every model, and at which settings. `growing`: models whose memory is
-    the larger the more is written."""
+    """One question on one data set: a score of every model, and at which settings.
+
+    growing     models whose memory is the larger the more is written, on some data set
+    fixed_size  those whose memory was seen at several lengths, and did not grow; of the others nobody knows yet
+    """
 
     question: Question
     data: str
     settings: Settings
     scores: Mapping[str, Score]
     growing: frozenset[str] = frozenset()
+    fixed_size: frozenset[str] = frozenset()
 
     @property
     def ranked(self) -> list[Score]:
@@ -80,13 +91,14 @@ class Column:
         """The best one, and those next to it whose intervals overlap with its own, so that they may be as good. Of
         what ranks below one that is surely behind, a wide interval says no more than that it is wide."""
         ranked = self.ranked
-        return list(itertools.takewhile(lambda score: self._may_equal(score, ranked[0]), ranked))
+        return list(itertools.takewhile(lambda score: self.may_equal(score, ranked[0]), ranked))
 
-    def _may_equal(self, score: Score, first: Score) -> bool:
-        assert score.value is not None
-        assert first.value is not None
-        shown = [number_text(value, self.question.unit) for value in (score.value, first.value)]
-        return overlap(score, first) or shown[0] == shown[1]
+    def may_equal(self, left: Score, right: Score) -> bool:
+        """Whether two intervals have a point in common, or both values read the same."""
+        assert left.value is not None
+        assert right.value is not None
+        shown = [number_text(value, self.question.unit) for value in (left.value, right.value)]
+        return abs(left.value - right.value) <= left.reach + right.reach or shown[0] == shown[1]
 
     @property
     def runner_up(self) -> Score | None:
@@ -98,13 +110,6 @@ class Column:
         return replace(self, scores={model: score for model, score in self.scores.items() if keep(model)})
 
 
-def overlap(left: Score, right: Score) -> bool:
-    """Whether two intervals have a point in common."""
-    assert left.value is not None
-    assert right.value is not None
-    return abs(left.value - right.value) <= left.interval + right.interval
-
-
 def data_sets(records: Iterable[Mapping[str, Any]]) -> list[str]:
     """The data sets of the benchmark, in the order of the records."""
     return list(dict.fromkeys(record["data"] for record in benchmark_records(records)))
@@ -112,9 +117,10 @@ def data_sets(records: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def columns(records: Iterable[Mapping[str, Any]], data: str) -> list[Column]:
     """The columns of every question that some model was asked on these data, the one at its headline first."""
-    asked = [(record, read_note(record["note"])) for record in benchmark_records(records) if record["data"] == data]
+    every = [(record, read_note(record["note"])) for record in benchmark_records(records)]
+    asked = [pair for pair in every if pair[0]["data"] == data]
     models = list(dict.fromkeys(record["model"] for record, _ in asked))
-    growing = frozenset(model for model in models if _grows([pair for pair in asked if pair[0]["model"] == model]))
+    growing, fixed_size = _by_growth(every)
     usual = {
         record["model"]: record["memory_floats"]
         for record, note in asked
@@ -127,7 +133,7 @@ def columns(records: Iterable[Mapping[str, Any]], data: str) -> list[Column]:
             scores = _scores(question, mine, settings, usual)
             elsewhere = {record["model"] for record, _ in mine}
             filled = {model: scores.get(model) or _unscored(model, question, elsewhere) for model in models}
-            found.append(Column(question, data, settings, filled, growing))
+            found.append(Column(question, data, settings, filled, growing, fixed_size))
     return found
 
 
@@ -181,17 +187,21 @@ def _from_half(floats: int | None, usual: int) -> float:
     return abs(math.log(2 * (floats or 1) / usual))
 
 
-def _grows(asked: Sequence[tuple[Mapping[str, Any], Note]]) -> bool:
-    """Whether the longest episode of a model makes a larger memory than the one before."""
-    sizes = {
-        record["episode_length"]: record["memory_floats"]
-        for record, note in asked
-        if note.question == GROWTH and record["value"] is not None
-    }
-    if len(sizes) < 2:
-        return False
-    *_, second, longest = sorted(sizes)
-    return bool((sizes[longest] or 0) > (sizes[second] or 0))
+def _by_growth(asked: Iterable[tuple[Mapping[str, Any], Note]]) -> tuple[frozenset[str], frozenset[str]]:
+    """Models whose memory grows with the episode, on whichever data set, and those whose does not: whether the longest
+    episode makes a larger memory than the one before."""
+    sizes: dict[tuple[str, str], dict[int, int]] = {}
+    for record, note in asked:
+        if note.question == GROWTH and record["value"] is not None:
+            of_model = sizes.setdefault((record["model"], record["data"]), {})
+            of_model[record["episode_length"]] = record["memory_floats"] or 0
+    known: dict[str, list[bool]] = {}
+    for (model, _), floats in sizes.items():
+        if len(floats) > 1:
+            *_, second, longest = sorted(floats)
+            known.setdefault(model, []).append(floats[longest] > floats[second])
+    growing = frozenset(model for model, grew in known.items() if any(grew))
+    return growing, frozenset(known) - growing
 
 
 def settings_of(question: Question, record: Mapping[str, Any], note: Note) -> Settings:

@@ -232,13 +232,18 @@ def read_note(note: str) -> Note:
 
 def benchmark_records(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The records of the benchmark among others, those of all seeds together where there are several seeds. Those of
-    the quick form only where there are no others: the two are not to be compared.
+    the quick form only where there are no others: the two are not to be compared. Questions of other versions are left
+    out.
 
     A file holds one record of all seeds (num_seeds above 1, seed null, the interval over seeds) for every number, or,
     where one seed was run, that of the seed (num_seeds 1, the interval over episodes).
     """
-    every = [record for record in records if record.get("experiment") == EXPERIMENT]
+    every = [record for record in records if record.get("experiment") == EXPERIMENT and _is_known(record["note"])]
     return [record for record in every if not is_quick(record)] or every
+
+
+def _is_known(note: str) -> bool:
+    return note.partition(": ")[0] in BY_NAME
 
 
 def is_quick(record: Mapping[str, Any]) -> bool:

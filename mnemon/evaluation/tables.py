@@ -14,6 +14,7 @@ from mnemon.evaluation.context_tables import contexts_section, factors_section
 from mnemon.evaluation.memory_tables import conditional_section, denoising_section, is_length, lengths_section
 from mnemon.evaluation.page_section import Section, grouped, number
 from mnemon.evaluation.questions import EXPERIMENT
+from mnemon.evaluation.results import KEYS
 from mnemon.evaluation.which_memory import overview
 
 REMARKS = "remarks.json"
@@ -35,14 +36,16 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
         except ValueError as error:
             raise ValueError(f"{path}: not readable as JSON ({error}); make it again, or take it away") from error
         if isinstance(content, list):
-            found = [record for record in content if record.get("experiment") and "metric" in record]
+            found = [one for one in content if isinstance(one, dict) and one.get("experiment") and "metric" in one]
             for number, record in enumerate(found, 1):
-                _check_numbers(f"{path}: record {number}", record)
+                _check_record(f"{path}: record {number}", record)
             records += found
     return records
 
 
-def _check_numbers(where: str, record: Mapping[str, Any]) -> None:
+def _check_record(where: str, record: Mapping[str, Any]) -> None:
+    if missing := [key for key in KEYS if key not in record]:
+        raise ValueError(f"{where}: expected the keys {', '.join(KEYS)}, got none of {', '.join(missing)}; add null")
     for name in ("value", "interval", "paper_value"):
         value = record.get(name)
         if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):

@@ -30,8 +30,8 @@ HEAD = """# Which memory for which job
 
 Made by `mnemon results` from `results/*.json`; do not edit by hand. What is trained was trained by one protocol
 (`mnemon bench memory`): the same data, nets of equally many filters, one short budget of updates. Nets are not of one
-size for that: those of Kanerva++ have ten times the weights of others, as the table of models tells. What a model has
-of its own, and which memories are not trained, is in [benchmark.md](benchmark.md).
+size for that: how many weights each has is told under The models. What a model has of its own, and which memories are
+not trained, is in [benchmark.md](benchmark.md).
 """
 NOT_RUN = """The benchmark has not been run yet, so this page has no advice to give. `mnemon bench memory` runs it, and
 `mnemon results` then makes this page again. What is measured so far is in [results.md](results.md).

@@ -27,8 +27,9 @@ def who_is_who(tables: Iterable[Sequence[Column]], quick: bool) -> Section:
     whether they are tables of the quick form, whose nets are smaller."""
     models: dict[str, list[str]] = {}
     for column in itertools.chain.from_iterable(tables):
-        for model in column.scores:
-            models.setdefault(model, []).append(column.data)
+        for model, score in column.scores.items():
+            measured = models.setdefault(model, [])  # where it failed, it may be that no such nets can be made
+            measured += [column.data] if score.value is not None else []
     known = entries()
     rows = [
         [f"`{model}`", *_described(model, known.get(model), trained_weights(model, tuple(dict.fromkeys(data)), quick))]

@@ -173,9 +173,13 @@ def test_a_training_that_began_under_other_settings_is_refused(tmp_path):
     run.mkdir(parents=True)
     checkpoint.save_config(run, config)
     other = tiny(vae={"stages": [{"share": 1.0, "learning_rate": 1e-4, "patience": 0}]})
+    copied = Cell("glyphs", "copy", 0)
     with pytest.raises(ValueError, match=r"a training of other settings .*learning_rate"):
-        run_grid([cell], other, place)
-    assert not (cell.folder(place.runs) / store.ANSWERS).exists()  # it did not fail: it was not tried
+        run_grid([copied, cell], other, place)
+    for untried in (cell, copied):  # it did not fail: neither was tried
+        assert not (untried.folder(place.runs) / store.ANSWERS).exists()
+    assert checked_status(cell, other, place.runs).state == "of other settings"
+    assert checked_status(cell, tiny(), place.runs).state == "begun"
 
 
 def test_answers_of_an_earlier_version_are_known_by_their_fingerprint(grid, place, tmp_path):
@@ -212,6 +216,20 @@ def test_a_judge_of_other_settings_is_trained_anew(tmp_path):
         Judge.cached(path, other, num_steps=2)
         assert path.read_bytes() != made
         made = path.read_bytes()
+
+
+def test_a_judge_that_cannot_be_read_is_named_and_fails_no_other_question(tmp_path):
+    place, cell = Place(tmp_path / "runs", tmp_path / "out", None, "cpu"), Cell("glyphs", "slots", 0)
+    judge = place.out / "memory" / "glyphs" / "judge.safetensors"
+    judge.parent.mkdir(parents=True)
+    judge.write_text("no safetensors")
+    answers = run_cell(cell, tiny(), place)
+    assert answers.failed == ["samples"]
+    (note,) = {read_note(record["note"]).reason for record in answers.parts["samples"]}
+    assert "judge.safetensors: expected the classifier that judges samples" in note
+    with pytest.raises(ValueError, match="delete it, and it is trained again"):
+        run_grid([cell], tiny(), dataclasses.replace(place, workers=2), retry=True)
+    assert judge.read_text() == "no safetensors"
 
 
 def test_a_cell_goes_on_in_the_middle_of_its_training_and_of_its_questions(grid, place, tmp_path, monkeypatch):
@@ -269,8 +287,9 @@ def test_a_picture_that_cannot_be_drawn_is_told_and_tried_again(leave, tmp_path)
     picture = place.out / "memory" / "glyphs" / "slots.png"
     picture.mkdir(parents=True)
     answers = run_cell(cell, tiny(), place, leave=leave)
-    assert answers.failed == [*leave, PICTURE]
+    assert answers.failed == [PICTURE]
     assert PICTURE not in {read_note(record["note"]).question for record in answers.records}
+    assert run_cell(cell, tiny(), place).failed == [PICTURE]  # times are taken, and are no part of it
     assert status(cell, tiny(), place.runs).state == "failed"
     picture.rmdir()
     answers.forget_failures()
@@ -462,6 +481,12 @@ def test_a_device_that_failed_is_asked_nothing_more(grid, place, tmp_path, monke
     monkeypatch.undo()
     assert run_grid(cells, tiny(), there)
     assert {cell.kind: status(cell, tiny(), there.runs).state for cell in cells} == {"slots": "failed", "copy": "done"}
+
+
+def test_runs_and_results_are_kept_apart(tmp_path):
+    """Each folder is locked while it is written to."""
+    with pytest.raises(ValueError, match=r"--runs and --out: expected two folders, got .*out for both"):
+        Place(tmp_path / "out", tmp_path / "runs" / ".." / "out", None, "cpu")
 
 
 def test_another_gpu_than_the_first_is_refused(tmp_path):

@@ -203,3 +203,38 @@ def test_few_classes_are_as_good_as_none(tests):
     (record,) = classes.fewshot(subject, {"fewshot"})
     assert record["value"] is None
     assert read_note(record["note"]).reason == "made up has too few classes, or images of them"
+
+
+class Growing(Known):
+    """Keeps all frames, and is of no kind that the benchmark knows."""
+
+
+class Full(Known):
+    """Keeps the first six frames."""
+
+    def write(self, x, *, generator=None):
+        return super().write(x[..., :6, :, :, :])
+
+
+@pytest.mark.parametrize(("model", "floats"), [(Growing(), 4 * 32), (Full(), 4 * 6)])
+def test_whether_a_memory_grows_is_tried(tests, model, floats):
+    subject = subject_of(model, tests)
+    assert subject.own_floats == 4 * min(LENGTH, floats // 4)
+    assert subject.floats(32) == floats
+
+
+def test_one_number_that_is_none_fails_alone(tests):
+    """Others of its part are kept, and the reason is that of its own."""
+
+    class Sometimes(Known):
+        def read(self, state, x, **options):
+            return super().read(state, x) * (math.nan if state.x.shape[-4] == 4 else 1.0)
+
+    subject = subject_of(Sometimes(), tests, lengths=(1, 4, 8))
+    found = list(holding.capacity(subject, {"capacity_recall"}))
+    assert [record["value"] is None for record in found] == [False, True, False]
+    assert [record["episode_length"] for record in found] == [1, 4, 8]
+    note = read_note(found[1]["note"])
+    assert note.outcome == "failed"
+    assert note.reason.startswith("capacity_recall: corruption=")
+    assert note.reason.endswith("expected a finite number, got nan")

@@ -49,6 +49,10 @@ def test_other_models_keep_their_results(tmp_path):
     new = [result(experiment=EXPERIMENT, model="dkm", value=2.0, note="joint")]
     assert store.write_results(path, new) == set()
     assert json.loads(path.read_text()) == [old[0], new[0], old[2]]
+    why = result(experiment=EXPERIMENT, model="copy", note=empty_note("joint", "does not apply", "it has no bound"))
+    store.write_results(path, [*old, why])
+    assert store.write_results(path, new) == set()
+    assert json.loads(path.read_text()) == [old[0], new[0], why, old[2]]  # reasons stay as numbers do
     for broken in ("not json", '{"a": 1}', "[1]"):
         path.write_text(broken)
         with pytest.raises(ValueError, match="expected results"):
@@ -75,6 +79,9 @@ def test_answers_of_other_images(tmp_path):
     answers.save()
     with pytest.raises(ValueError, match="answers of other images than those at hand, or of the same in another order"):
         run_grid([slots], tiny(), place)
+    answers.images, answers.parts = None, {}  # a file of an earlier version, of which nothing is left
+    answers.save()
+    assert run_cell(slots, tiny(), place).images == images
 
 
 def test_fewer_numbers_do_not_replace_more(tmp_path):

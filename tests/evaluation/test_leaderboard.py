@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mnemon.evaluation.benchmark.protocol import UNTRAINED, Protocol
-from mnemon.evaluation.conditions import chance_of_another
+from mnemon.evaluation.conditions import chance_of_another, conditions
 from mnemon.evaluation.curves import figures
-from mnemon.evaluation.jobs import JOBS, advise, outstanding, summary
+from mnemon.evaluation.jobs import JOBS, advise, holds_nothing, outstanding, summary
 from mnemon.evaluation.leaderboard import (
     columns,
     data_sets,
@@ -39,6 +39,11 @@ def column(records, question="joint", data="digits"):
 
 def nobody(model):
     return False
+
+
+def of_fixed_size(*models):
+    """Their memory at two lengths of the episode, the same; on data of their own."""
+    return [made_up("capacity_recall", m, "sizes", 0.1, length=length) for m in models for length in (16, 256)]
 
 
 def test_quick_numbers_are_not_mixed_with_others():
@@ -246,10 +251,25 @@ def test_a_clear_lead_a_tie_and_no_pattern():
     mixed = advice(*joint(-90.0, -95.0), *joint(-85.0, -80.0, data="colours"))["joint"]
     assert mixed.verdict.startswith("It depends on the data")
     assert summary([lead, tie, mixed]) == [
-        [lead.job.wish, *2 * ["`m0` (2 of 2)"]],
-        [tie.job.wish, *2 * ["`m0` and `m1` (1 of 1)"]],
-        [mixed.job.wish, *2 * ["depends on the data"]],
+        [lead.job.wish, "`m0` (2 of 2)", "not known yet"],
+        [tie.job.wish, "`m0` and `m1` (1 of 1)", "not known yet"],
+        [mixed.job.wish, "depends on the data", "not known yet"],
     ]
+
+
+def test_who_is_of_fixed_size_is_seen_on_any_data_set():
+    """Where capacity was not asked everywhere yet; of who was not asked nobody knows."""
+    found = advice(*joint(-90.0, -95.0, -99.0), *of_fixed_size("m1", "m2"))["joint"]
+    assert found.named == "`m0` (1 of 1)"
+    assert found.named_of_fixed_size == "`m1` (1 of 1)"
+    grown = [made_up("capacity_recall", "m0", "sizes", 0.0, length=n, floats=n) for n in (16, 256)]
+    found = advice(*joint(-90.0, -95.0, -99.0), *of_fixed_size("m1", "m2"), *grown)["joint"]
+    assert "But such a memory grows with the episode. Of fixed size: `m1`" in found.verdict
+
+
+def test_data_sets_without_an_answer_are_not_counted_as_asked():
+    records = [*joint(-90.0, -95.0), *joint(-80.0, -85.0, data="colours"), *of_fixed_size("m0")]
+    assert advice(*records)["joint"].verdict == "`m0` is ahead of all others on both data sets with an answer."
 
 
 def test_who_is_most_often_among_the_best_is_named():
@@ -267,7 +287,10 @@ def test_swapping_two_models_swaps_the_winner():
 
 def test_a_model_without_a_memory_that_wins_is_pointed_out():
     found = advice(*joint(-90.0, -95.0), holds_nothing=lambda model: model == "m0")["joint"]
-    assert "`m0` holds no memory. What a memory adds to the same nets is told under" in found.verdict
+    assert found.verdict.endswith(" `m0` holds no memory.")
+    known = [made_up("joint", name, "digits", value) for name, value in (("vae", -90.0), ("dkm", -95.0))]
+    told = advice(*known, holds_nothing=holds_nothing)["joint"].verdict
+    assert "`vae` holds no memory. What a memory adds to the same nets is told under" in told
     beaten = [*joint(-90.0, -90.1), *joint(-95.0, -80.0, data="colours")]
     once = advice(*beaten, holds_nothing=lambda model: model == "m0")["joint"]
     assert once.verdict.endswith("On 1 of 2 data sets a model without a memory, `m0`, does as well as any.")
@@ -275,7 +298,7 @@ def test_a_model_without_a_memory_that_wins_is_pointed_out():
     assert found.named == "`m0` (1 of 1; without a memory)"
     tied = advice(*joint(-90.0, -90.1), holds_nothing=lambda model: model == "m0")["joint"]
     assert tied.named == "`m0` and `m1` (1 of 1; `m0` without a memory)"
-    costs = [made_up("state_bytes", name, "digits", value, interval=None) for name, value in (("m0", 4), ("m1", 400))]
+    costs = [made_up("state_bytes", f"m{n}", "digits", value, interval=None) for n, value in enumerate((4, 400, 500))]
     small = advice(*costs, holds_nothing=lambda model: model == "m0")["state_bytes"]
     assert "m0" not in small.verdict
     assert "`m1`" in small.verdict
@@ -284,7 +307,11 @@ def test_a_model_without_a_memory_that_wins_is_pointed_out():
 def test_a_memory_that_grows_is_no_rival_of_one_that_does_not():
     records = [
         made_up("capacity_recall", model, "digits", value, length=length, floats=floats)
-        for model, value, sizes in (("keeps all", 0.0, {16: 100, 256: 1600}), ("fixed", 0.05, {16: 90, 256: 90}))
+        for model, value, sizes in (
+            ("keeps all", 0.0, {16: 100, 256: 1600}),
+            ("fixed", 0.05, {16: 90, 256: 90}),
+            ("other", 0.9, {16: 9, 256: 9}),
+        )
         for length, floats in sizes.items()
     ]
     assert column(records, "capacity_recall").growing == {"keeps all"}
@@ -314,7 +341,18 @@ def test_a_wide_interval_makes_no_winner():
     assert advice(*few)["joint"].named == "`m0` and `m1` (1 of 1)"
     lost = [made_up("joint", f"m{n}", "digits", v, interval=8.0) for n, v in enumerate(values)]
     assert advice(*lost)["joint"].named == "nobody stands out"
-    assert advice(*lost)["joint"].verdict.startswith("Nobody stands out")
+    told = "Nobody stands out: no model can be told both from the middle of the field and from behind the first."
+    assert advice(*lost, *of_fixed_size("m0", "m1"))["joint"].verdict == told
+
+
+def test_what_was_counted_stands_out_however_many_share_it():
+    costs = [made_up("state_bytes", f"m{n}", "digits", v, interval=None) for n, v in enumerate((1, 1, 1, 2, 3))]
+    assert advice(*costs)["state_bytes"].named == "`m0`, `m1` and `m2` (1 of 1)"
+
+
+def test_a_number_of_one_episode_is_not_certain():
+    records = [made_up("recall", f"m{n}", "digits", v, interval=None) for n, v in enumerate((0.01, 0.5))]
+    assert [score.model for score in column(records, "recall").best] == ["m0", "m1"]
 
 
 def test_weights_of_the_nets_are_counted():
@@ -328,6 +366,34 @@ def test_weights_of_the_nets_are_counted():
     assert trained_weights("vae", ("glyphs",), quick=True) < min(counts)
     assert trained_weights("vae", ("made-up",), quick=False) is None
     assert trained_weights("slots", ("omniglot",), quick=False) is None
+
+
+def test_weights_are_those_of_the_sets_that_a_model_was_measured_on():
+    """A model that takes one channel only has none to count on others, and does not stop the page."""
+    records = [
+        *joint(-90.0, -91.0, data="omniglot"),
+        made_up("joint", "vbm-gaussian", "omniglot", -92.0),
+        unanswered("joint", "vbm-gaussian", "cifar10", "one channel only", "failed"),
+    ]
+    about = which_memory_page(records, nobody).split("\n## The models\n")[1].split("\n## ")[0]
+    assert f"| {trained_weights('vbm-gaussian', ('omniglot',), quick=False):,} |" in about
+    assert trained_weights("vbm-gaussian", ("omniglot",), quick=False) != trained_weights(
+        "vbm-gaussian", ("cifar10",), quick=False
+    )
+
+
+def test_questions_of_other_versions_are_left_out():
+    older = made_up("joint", "m0", "digits", 1.0, note="asked of old: reads=1")
+    assert data_sets([older]) == []
+    assert column([*joint(-90.0, -95.0), older]).scores["m0"].value == -90.0
+
+
+def test_conditions_say_what_was_not_trained():
+    untrained = [made_up("recall", name, "digits", 0.1, updates=None) for name in ("slots", "copy")]
+    assert conditions(untrained, "digits").endswith(
+        "nothing was trained. Intervals are over test episodes, of times over rounds."
+    )
+    assert "another training of the same model may fall outside it" in conditions(joint(-90.0), "digits")
 
 
 @pytest.mark.parametrize("number", [2, 3, 5])

@@ -179,3 +179,13 @@ def test_a_file_that_is_cut_off_is_named(tmp_path):
     (tmp_path / "half.json").write_text('[{"experiment": "vae"')
     with pytest.raises(ValueError, match=r"half\.json: not readable as JSON .*make it again"):
         read_results(tmp_path)
+
+
+def test_a_record_that_lacks_something_is_named_and_other_lists_are_left_out(tmp_path):
+    (tmp_path / "other.json").write_text("[1, 2]")
+    assert read_results(tmp_path) == []
+    whole = record(metric="bound", value=1.0)
+    lacking = {key: value for key, value in whole.items() if key != "command"}
+    (tmp_path / "mine.json").write_text(json.dumps([whole, lacking]))
+    with pytest.raises(ValueError, match=r"mine\.json: record 2: expected the keys .*, got none of command; add null"):
+        read_results(tmp_path)

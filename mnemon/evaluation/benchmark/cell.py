@@ -58,13 +58,11 @@ class Work:
         images = fingerprints(cell.data, protocol, place)
         answers = Answers.open(cell.folder(place.runs), protocol.settings(config), images)
         work = cls(cell, protocol, place, data, config, answers)
-        if answers.training is None and (work.run / checkpoint.CONFIG).is_file():
-            begun = checkpoint.read_config(work.run).as_dict()
-            if other := checkpoint.differences(config.as_dict(), begun):
-                raise ValueError(
-                    f"{work.run}: a training of other settings than those asked for ({'; '.join(other[:3])}); delete "
-                    "it, or use other --runs"
-                )
+        if other := begun_otherwise(answers, config):
+            raise ValueError(
+                f"{work.run}: a training of other settings than those asked for ({'; '.join(other[:3])}); delete it, "
+                "or use other --runs"
+            )
         return work
 
     @property
@@ -137,6 +135,14 @@ def run_cell(
     return answers
 
 
+def begun_otherwise(answers: Answers, config: Config) -> list[str]:
+    """In what a training that was begun, and not ended, differs from the one asked for."""
+    run = answers.path.parent / RUN
+    if answers.training is not None or not (run / checkpoint.CONFIG).is_file():
+        return []
+    return checkpoint.differences(config.as_dict(), checkpoint.read_config(run).as_dict())
+
+
 def is_trained(cell: Cell, answers: Answers, runs: Path) -> bool:
     """Whether a training was ended, and its weights were kept."""
     return answers.training is not None and (cell.folder(runs) / RUN / checkpoint.WEIGHTS).is_file()
@@ -189,7 +195,6 @@ def update_times(metrics: Sequence[Mapping[str, Any]], frames: int) -> Estimate:
 def _ask(work: Work, waiting: Collection[str], subject: Subject, until: float | None, rounds: int) -> None:
     """What waits, part by part; a part that breaks is told, and the next one asked."""
     answers, cell, common = work.answers, work.cell, work.common
-    judge = judge_of(cell.data, work.protocol, work.place) if "samples" in waiting else None
     first = is_first_seed(cell, work.protocol)
     turns = [part for part in PARTS if part.name in waiting for _ in range(rounds if part.name == COSTS else 1)]
     for part in turns:
@@ -201,6 +206,7 @@ def _ask(work: Work, waiting: Collection[str], subject: Subject, until: float | 
             continue
         try:
             with _timed(answers, part.name):
+                judge = judge_of(cell.data, work.protocol, work.place) if part.name == "samples" else None
                 records = ask(part, subject, judge)
         except torch.AcceleratorError:  # the device answers nothing any more in this process
             raise
@@ -213,10 +219,19 @@ def _ask(work: Work, waiting: Collection[str], subject: Subject, until: float | 
         else:
             answers.keep(part.name, records)
     if PICTURE in waiting:
-        if first:
-            with _timed(answers, PICTURE):
-                draw_cell(subject, work.place.out / "memory" / cell.data / f"{cell.kind}.png")
-        answers.keep(PICTURE, [])
+        answers.keep(PICTURE, _draw(work, subject) if first else [])
+
+
+def _draw(work: Work, subject: Subject) -> list[dict[str, Any]]:
+    """What is kept of a picture: nothing, or why there is none."""
+    try:
+        with _timed(work.answers, PICTURE):
+            draw_cell(subject, work.place.out / "memory" / work.cell.data / f"{work.cell.kind}.png")
+    except torch.AcceleratorError:
+        raise
+    except Exception as error:
+        return [{"note": empty_note(PICTURE, "failed", _told(error))}]
+    return []
 
 
 def _subject(work: Work, only_times: bool) -> Subject:

@@ -13,6 +13,7 @@ from mnemon.evaluation.benchmark.cell import (
     RUN,
     STEPS,
     Work,
+    begun_otherwise,
     free_memory,
     is_trained,
     left_for_quiet,
@@ -172,6 +173,8 @@ def _waiting(cells: Sequence[Cell], protocol: Protocol, place: Place, retry: boo
             if answers.failed:
                 answers.forget_failures()
         found = status(cell, protocol, place.runs)
+        if found.state == "begun" and is_of_other_settings(cell, protocol, place.runs):
+            Work.open(cell, protocol, place)  # refused before others are worked on
         if found.state in ("begun", "waiting"):
             waiting.append(found)
     return waiting
@@ -191,9 +194,13 @@ def check_answers(data: str, protocol: Protocol, place: Place) -> None:
 
 
 def is_of_other_settings(cell: Cell, protocol: Protocol, runs: Path) -> bool:
-    """Whether a cell's answers are, if images are of the size that the catalogue says. No image is read."""
-    settings = protocol.settings(protocol.config_by_catalogue(cell.data, cell.kind, seed=cell.seed))
-    return bool(Answers.open(cell.folder(runs)).other_settings(settings))
+    """Whether a cell's answers are, or its training, if images are of the size that the catalogue says. No image is
+    read."""
+    config, answers = (
+        protocol.config_by_catalogue(cell.data, cell.kind, seed=cell.seed),
+        Answers.open(cell.folder(runs)),
+    )
+    return bool(answers.other_settings(protocol.settings(config)) or begun_otherwise(answers, config))
 
 
 def _one_by_one(cells: Sequence[Cell], protocol: Protocol, place: Place, until: float | None, say: Say) -> bool:

@@ -38,6 +38,10 @@ class Place:
     """Delete the weights of a cell that is done."""
 
     def __post_init__(self) -> None:
+        if self.runs.resolve() == self.out.resolve():
+            raise ValueError(
+                f"--runs and --out: expected two folders, got {self.out} for both; give either another one"
+            )
         if self.device.partition(":")[2] not in ("", "0"):
             raise ValueError(
                 f"--device: expected cpu, cuda or auto, got {self.device}: trainings take the first GPU; choose "

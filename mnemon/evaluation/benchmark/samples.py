@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -72,9 +72,15 @@ class Judge:
 
 def _is_of(path: Path, settings: str, num_classes: int) -> bool:
     """Whether a stored judge was trained so; those of an earlier version do not say how."""
-    with safe_open(path, framework="pt") as file:
-        told = dict(file.metadata() or {}).get("settings", settings)
-        return bool(told == settings and file.get_slice("heads.0.bias").get_shape() == [num_classes])
+    try:
+        with safe_open(path, framework="pt") as file:
+            told = dict(file.metadata() or {}).get("settings", settings)
+            return bool(told == settings and file.get_slice("heads.0.bias").get_shape() == [num_classes])
+    except (SafetensorError, OSError) as error:
+        raise ValueError(
+            f"{path}: expected the classifier that judges samples, got what cannot be read ({error}); delete it, and "
+            "it is trained again"
+        ) from error
 
 
 class Episodes(NamedTuple):

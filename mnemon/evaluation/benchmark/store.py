@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -74,13 +75,15 @@ class Answers:
         try:
             found = cls(path, **json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            told = f"{path}: expected the answers of a cell, got something else ({error}); delete it"
+            told = f"{path}: expected the answers of a cell, got something else ({error}); delete its folder {folder}"
             raise ValueError(told) from error
         if settings is not None and (other := found.other_settings(settings)):
             raise ValueError(
                 f"{folder}: answers of other settings than those asked for ({'; '.join(other[:3])}); delete it, or use "
                 "other --runs"
             )
+        if images is not None and found.images is None and not found.parts and found.training is None:
+            found.images = images  # nothing of it was found with others
         if images is not None and found.images not in (None, images):
             raise ValueError(
                 f"{folder}: answers of other images than those at hand, or of the same in another order; bring those "
@@ -171,7 +174,8 @@ def in_order(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def write_results(path: Path, records: Sequence[dict[str, Any]]) -> set[str]:
     """One record on a line: there are many. Where the file has more numbers of a model's answer to a question, seeds
-    counted, than these are, it keeps them: who makes some numbers again, or is stopped halfway, loses no others.
+    counted, than these are, it keeps them, and all that it has of models that these are not of: who makes some numbers
+    again, or is stopped halfway, loses no others.
     Returns the models of which these are some and the file keeps some."""
     with sole_process(path.parent, "--out", wait=True):  # the file is read and written
         return _write_results(path, records)
@@ -181,12 +185,17 @@ def _write_results(path: Path, records: Sequence[dict[str, Any]]) -> set[str]:
     stored = stored_results(path)
     check_updates(path, stored, {record["updates"] for record in records})
     new, old = (grouped_by(some, _asked) for some in (records, stored))
-    kept = {asked for asked in old if asked[1] in BY_NAME and _numbers(old[asked]) > _numbers(new.get(asked, []))}
-    written = [record for asked in {*new, *kept} for record in (old if asked in kept else new)[asked]]
-    lines = ",\n".join(json.dumps(record) for record in in_order(written))
+    again = {model for model, *_ in new}
+    kept = {
+        asked: found
+        for asked, found in old.items()
+        if asked[1] in BY_NAME and (asked[0] not in again or _numbers(found) > _numbers(new.get(asked, [])))
+    }
+    written = in_order(itertools.chain.from_iterable((new | kept).values()))
+    lines = ",\n".join(map(json.dumps, written))
     with atomic_path(path) as temporary:
         Path(temporary).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-    return {model for model, *_ in kept} & {model for model, *_ in new}
+    return {model for model, *_ in kept} & again
 
 
 def check_updates(path: Path, stored: Iterable[Mapping[str, Any]], updates: set[int | None]) -> None:

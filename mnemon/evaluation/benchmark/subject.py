@@ -115,9 +115,10 @@ class Subject:
         self, question: str, estimate: Estimate, settings: Mapping[str, Any] | None = None, **more: Any
     ) -> dict[str, Any]:
         """A number that was measured."""
-        asked = BY_NAME[question]
-        if not math.isfinite(estimate.value):
-            raise ValueError(f"{question}: expected a finite number, got {estimate.value}")
+        asked, note = BY_NAME[question], write_note(question, **(settings or {}))
+        if not math.isfinite(estimate.value):  # one number's trouble is not that of the others
+            reason = f"{note}: expected a finite number, got {estimate.value}"
+            return empty_record(question, "failed", reason, self.common, more.get("episode_length", self.length))
         interval = None if math.isnan(estimate.interval) else float(f"{estimate.interval:.4g}")
         floats = {} if "memory_floats" in more else {"memory_floats": self.own_floats}
         values = {
@@ -126,7 +127,7 @@ class Subject:
         }  # fmt: skip
         return results.result(
             metric=asked.metric, unit=asked.unit, value=float(f"{estimate.value:.7g}"), interval=interval,
-            note=write_note(question, **(settings or {})), **values,
+            note=note, **values,
         )  # fmt: skip
 
     @cached_property
@@ -137,11 +138,16 @@ class Subject:
         """Floats of the memory of one episode."""
         if isinstance(self.model, HopfieldModel | EnergyModel):  # whatever is written
             return self.model.memory_floats(self.model.prior_state((1,)))
-        if length is not None and length > self.length and not stores_items(self.model):  # it is full already
+        if length is not None and length > self.length + 1 and not self._grows_on:
             return self.own_floats
         x = torch.zeros(length or self.length, *self.model.image_shape, device=self.device)
         with torch.no_grad():
             return count_floats(self.model, self.model.write(x[None], **write))
+
+    @cached_property
+    def _grows_on(self) -> bool:
+        """Whether a frame more than an episode has makes a larger memory: others need not be written to be measured."""
+        return self.floats(self.length + 1) > self.own_floats
 
 
 def empty_record(
