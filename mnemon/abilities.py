@@ -17,6 +17,7 @@ from torch import Tensor
 from mnemon import presets
 from mnemon.core.protocol import MemoryModel
 from mnemon.core.state import State
+from mnemon.core.threads import one_thread
 from mnemon.evaluation.fewshot import class_log_scores, scorers_of
 from mnemon.models.recall_model import RecallModel
 from mnemon.registry import build_model, entries
@@ -177,7 +178,7 @@ def presets_by_kind() -> dict[str, list[str]]:
 def describe(kind: str, trained_by: Sequence[str]) -> dict[str, Any]:
     """One model of the registry with all that is known of it; `trained_by`: its presets."""
     entry = entries()[kind]
-    with torch.no_grad():
+    with torch.no_grad(), one_thread():
         found = abilities(small_model(kind, *trained_by[:1]))
     return {
         "kind": kind,

@@ -107,6 +107,12 @@ def test_the_list_of_models():
     assert found["vma"]["abilities"]["classify"]["about"].startswith("by address")
 
 
+def test_a_trained_model_is_told_by_its_kind():
+    done = CliRunner().invoke(app, ["models", "mixture-characters"])
+    assert done.exit_code == 2
+    assert "mixture-characters is a trained vbm-mixture; show that one" in done.stderr
+
+
 def test_one_model_for_people():
     done = CliRunner().invoke(app, ["models", "pseudo-inverse"])
     assert done.exit_code == 0, done.output

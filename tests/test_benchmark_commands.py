@@ -1,6 +1,9 @@
 """Real runs of mnemon bench memory."""
 
 import json
+import signal
+import subprocess
+import sys
 
 from typer.testing import CliRunner
 
@@ -65,6 +68,29 @@ def test_two_on_the_same_runs(tmp_path):
         assert not list(out.glob("*.json"))
         assert "1 done" in run(*options).stdout
     assert list(out.glob("*.json"))
+
+
+def test_control_c_says_that_the_same_command_goes_on(tmp_path):
+    options = ("--quick", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--device", "cpu")
+    command = [sys.executable, "-m", "mnemon", "bench", "memory", *options, "--model", "vae", "--model", "dkm"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert "vae" in process.stdout.readline()  # the first cell is asked, and the other one is worked on
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate()
+    assert process.returncode == 130
+    assert told.splitlines()[-1] == "stopped; what was found is kept, and the same command goes on"
+    assert "times of 1 cell" in run(*options, "--model", "vae").stdout  # nothing else is left of the first
+
+
+def test_a_data_set_that_the_quick_form_does_not_have(tmp_path):
+    told = run("--quick", "--data", "cifar10", "--runs", str(tmp_path), code=2).stderr
+    assert "'cifar10' is not in memory-quick; expected one of glyphs" in told
+
+
+def test_the_quick_plan_says_what_the_quick_form_has(tmp_path):
+    text = run("--quick", "--list", "--runs", str(tmp_path)).stdout
+    assert "context of 64 numbers" in text
+    assert "512" not in text
 
 
 def test_a_model_that_is_not_there(tmp_path):

@@ -116,6 +116,7 @@ def test_what_train_refuses(trained):
     assert "expected key=value" in refused("train", tiny, *data, *out, "--set", "training.seed")
     assert "did you mean 'glyphs-mixture'" in refused("train", "glyphs-mixtur", *out)
     assert "no file" in refused("train", "absent.toml", *out)
+    assert "expected a preset's name or a .toml file" in refused("train", folder, *out)
     assert "did you mean 'digits'" in refused("train", tiny, "--data", "digit", *out)
     assert "did you mean 'cuda'" in refused("train", tiny, *data, *out, "--accelerator", "cudda")
     assert "use --resume" in refused("train", tiny, *data, "--out", folder / "run")
@@ -152,6 +153,9 @@ def test_presets():
     assert "did you mean 'omniglot'" in refused("presets", "--of", "omniglott")
     assert (one["name"], one["model"]["kind"]) == ("glyphs-mixture", "vbm-mixture")
     assert "did you mean 'digits-gaussian'" in refused("presets", "digits-gausian")
+    for name in ("vma", "omniglot"):
+        assert f"is a model or a data set, and no preset; --of {name} lists its presets" in refused("presets", name)
+    assert len(refused("presets", "zzz")) < 200  # it does not list them all
 
 
 def test_data(tmp_path):
@@ -334,6 +338,7 @@ def test_writing_on(trained, pictures, memory, tmp_path):
         assert list(gains[name]) == [str(file) for file in good]
     assert gains["both"] != gains["first"]
     assert "no file" in refused("write", run_folder, *good, "-o", tmp_path / "x", "--onto", tmp_path / "absent")
+    assert "got a folder" in refused("write", run_folder, *good, "-o", tmp_path / "x", "--onto", tmp_path)
 
 
 def test_unreadable_files(trained, pictures, tmp_path):
@@ -377,6 +382,18 @@ def test_read(trained, memory, pictures, tmp_path):
         assert np.array_equal(cue[:, :11], recalled[:, :11])  # what is trusted stays
         assert not np.array_equal(cue[:, 11:], recalled[:, 11:])
     assert "left, right, top or bottom" in refused("read", *common, "--observed", "middle")
+
+
+def test_images_that_cannot_be_trained_on(pictures, tmp_path):
+    """Remedies are those of the command."""
+    told = refused("train", "glyphs-mixture", "--data", pictures, "--out", tmp_path / "run")
+    assert "broken.png" in told
+    assert told.strip().endswith("Remove them")
+    (tmp_path / "sizes").mkdir()
+    for side in (8, 9):
+        Image.new("L", (side, side)).save(tmp_path / "sizes" / f"{side}.png")
+    told = refused("train", "glyphs-mixture", "--data", tmp_path / "sizes", "--out", tmp_path / "run")
+    assert "give --set data.image_shape=[C,H,W] to bring all to one size" in told
 
 
 def test_sample(trained, memory, tmp_path):

@@ -14,17 +14,14 @@ from tests.extending import blocks, example
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A folder as an installed package would leave it: the file, and the line in its metadata."""
-    folder = tmp_path_factory.mktemp("extending")
+    """The files of the page, and the package installed, into a folder of its own and without an index."""
+    source, folder = tmp_path_factory.mktemp("centre"), tmp_path_factory.mktemp("extending")
     (code,) = blocks("python")
-    line, preset = blocks("toml")
-    (folder / "centre.py").write_text(code)
-    metadata = folder / "centre-0.1.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: centre\nVersion: 0.1\n")
-    group, entry = line.strip().splitlines()
-    assert group == '[project.entry-points."mnemon.models"]'
-    (metadata / "entry_points.txt").write_text(f"[mnemon.models]\n{entry.replace(chr(34), '')}\n")
+    package, preset = blocks("toml")
+    (source / "centre.py").write_text(code)
+    (source / "pyproject.toml").write_text(package)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", str(folder), str(source)], check=True, capture_output=True, text=True)
     (folder / "my-centre.toml").write_text(preset)
     return folder
 

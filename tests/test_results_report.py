@@ -81,6 +81,25 @@ def test_the_page_is_whole_and_needs_nothing_else(page):
     assert "width=device-width" in page
 
 
+def test_pages_link_to_what_is_beside_them_and_name_their_folder(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "memory_digits.json").write_text(json.dumps(whole()))
+    command = ["results", str(tmp_path / "mine"), "--out", str(tmp_path / "pages" / "mine.md")]
+    for beside in (False, True):
+        assert CliRunner().invoke(app, command).exit_code == 0
+        for page in ("mine.md", "which_memory.md"):
+            text = (tmp_path / "pages" / page).read_text()
+            assert "from `mine/*.json`" in text
+            assert ("(benchmark.md)" in text) == beside
+            assert ("benchmark.md (of mnemon's docs)" in text) != beside
+        (tmp_path / "pages" / "benchmark.md").touch()
+    for wrong, told in ((["--out", str(tmp_path / "page")], "ends in .md"), ([], "got a file")):
+        folder = tmp_path / "mine" / ("" if wrong else "memory_digits.json")
+        done = CliRunner().invoke(app, ["results", str(folder), *wrong])
+        assert done.exit_code == 2
+        assert told in done.stderr
+
+
 def test_reasons_stand_in_hover_and_in_text(page):
     assert 'title="ebmm has no likelihood">n/a<sup' in page
     assert "<li>this model has no likelihood</li>" in page

@@ -19,6 +19,7 @@ from mnemon.commands.common import (
     Root,
     make_console,
     make_folder,
+    make_notes,
     pick_device,
     plain_errors,
     print_json,
@@ -92,7 +93,11 @@ def memory(
     make_folder(place.runs)
     make_folder(place.out)
     until = None if minutes is None else began + 60 * minutes
-    done = run_grid(cells, protocol, place, until=until, retry=retry, say=lambda text: say(console, text))
+    try:
+        done = run_grid(cells, protocol, place, until=until, retry=retry, say=lambda text: say(console, text))
+    except KeyboardInterrupt:
+        say(make_notes(quiet), "stopped; what was found is kept, and the same command goes on")
+        raise typer.Exit(130) from None
     found = [status(cell, protocol, place.runs) for cell in cells]
     counts = {name: sum(one.state == name for one in found) for name in ("done", "failed", "begun", "waiting")}
     files = [str(results_path(name, protocol, place)) for name in dict.fromkeys(cell.data for cell in cells)]

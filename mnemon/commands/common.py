@@ -43,7 +43,7 @@ def plain_errors(command: Callable[P, T]) -> Callable[P, T]:
         try:
             return command(*args, **kwargs)
         except ValueError as error:
-            typer.echo(f"error: {error}", err=True)
+            typer.echo(f"error: {_with_options(str(error))}", err=True)
             raise typer.Exit(2) from error
         except OSError as error:  # a full disk, a folder that may not be written, ...
             where = "" if error.filename is None else f"{error.filename}: "
@@ -51,6 +51,19 @@ def plain_errors(command: Callable[P, T]) -> Callable[P, T]:
             raise typer.Exit(2) from error
 
     return wrapped
+
+
+IN_OPTIONS = {
+    "give image_shape=(C, H, W)": "give --set data.image_shape=[C,H,W]",
+    ", or skip them with unreadable='skip'": "",  # where it can be done, `read_images` has named the option
+}
+"""Remedies of the library, as commands have them."""
+
+
+def _with_options(text: str) -> str:
+    for remedy, option in IN_OPTIONS.items():
+        text = text.replace(remedy, option)
+    return text
 
 
 def make_console(silent: bool) -> Console:
@@ -76,7 +89,7 @@ def make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"cannot make the folder {out}: {error.strerror}") from error
+        raise ValueError(f"cannot make the folder {out}: {error.strerror}; name another place") from error
 
 
 def check_file(out: Path, suffix: str = "") -> None:

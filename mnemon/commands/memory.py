@@ -72,7 +72,8 @@ def write(
     if as_json:
         print_json({"memory": str(out), "images": len(kept), "bytes": size, "raw_bytes": raw, "seconds": seconds})
         return
-    say(console, f"{out}: {len(kept)} images in {1e3 * seconds:.0f} ms; {size:,} bytes, the images take {raw:,}")
+    told = f"{out}: {len(kept)} images in {1e3 * seconds:.0f} ms, what the first call prepares included"
+    say(console, f"{told}; {size:,} bytes, the images take {raw:,}")
 
 
 @plain_errors
@@ -191,6 +192,7 @@ def score(
         return
     for file, gain in zip(kept, gains, strict=True):
         say(console, f"{float(gain):10.2f}  {file}")
+    say(make_notes(False), "nats; the higher, the more like what was written: compare with scores of images that were")
 
 
 def _half(side: str, size: torch.Size) -> Tensor:

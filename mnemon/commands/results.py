@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mnemon.commands.common import Quiet, make_console, make_folder, plain_errors, say
+from mnemon.commands.common import Quiet, check_file, make_console, make_folder, plain_errors, say
 
 
 @plain_errors
@@ -47,25 +49,29 @@ def results(
     from mnemon.evaluation.tables import read_remarks, read_results, results_page
     from mnemon.evaluation.which_memory import which_memory_page
 
+    if folder.is_file():
+        raise ValueError(f"results: expected a folder of results files, got a file, {folder}; name its folder")
     if not folder.is_dir():
         raise ValueError(f"results: no folder {folder}; mnemon eval --out {folder}/NAME.json makes results files")
+    if out is None and html is None and pictures is None:
+        out = Path("docs/results.md")
+    if out is not None:
+        check_file(out, ".md")
     records = read_results(folder)
     if not records:
         raise ValueError(
             f"results: expected results files in {folder}, found no record in any; mnemon eval --out "
             f"{folder}/NAME.json and mnemon bench memory make them"
         )
-    if out is None and html is None and pictures is None:
-        out = Path("docs/results.md")
     if out is not None:
-        make_folder(out.parent)
+        source = folder.resolve().name
         pages = {
-            out: results_page(records, read_remarks(folder)),
-            out.with_name("which_memory.md"): which_memory_page(records, holds_nothing),
+            out: results_page(records, read_remarks(folder), source=source),
+            out.with_name("which_memory.md"): which_memory_page(records, holds_nothing, source=source),
         }
         for path, text in pages.items():
             with atomic_path(path) as temporary:
-                Path(temporary).write_text(text, encoding="utf-8")
+                Path(temporary).write_text(_linked(text, [*pages, *out.parent.glob("*.md")]), encoding="utf-8")
             say(make_console(quiet), f"written: {path}, of {len(records)} records")
     if html is not None:
         make_folder(html.parent)
@@ -76,3 +82,13 @@ def results(
         for draw in (draw_denoising, draw_capacity, draw_tradeoff):
             for path in draw(records, pictures):
                 say(make_console(quiet), f"written: {path}")
+
+
+def _linked(text: str, pages: Iterable[Path]) -> str:
+    """Without links to pages of the documentation that are not beside this one."""
+    there = {path.name for path in pages}
+
+    def link(found: re.Match[str]) -> str:
+        return found[0] if found["page"] in there else f"{found['words']} (of mnemon's docs)"
+
+    return re.sub(r"\[(?P<words>[^\]]+)\]\((?P<page>\w+\.md)\)", link, text)

@@ -97,12 +97,16 @@ def presets(
     from mnemon import presets as library
     from mnemon.training.config import nearest
 
-    if name is not None:
-        print_json(library.load(name).as_dict(), indent=1)
+    if name in library.names() or Path(name or "").suffix:
+        print_json(library.load(str(name)).as_dict(), indent=1)
         return
     found = {preset: library.load(preset) for preset in library.names()}
+    about = {preset: (config.model.kind, config.data.name, *config.data.extra) for preset, config in found.items()}
+    if name is not None:
+        if any(name in words for words in about.values()):
+            raise ValueError(f"presets: {name} is a model or a data set, and no preset; --of {name} lists its presets")
+        library.load(name)  # which refuses it
     if of is not None:
-        about = {preset: (config.model.kind, config.data.name, *config.data.extra) for preset, config in found.items()}
         found = {preset: config for preset, config in found.items() if of in about[preset]}
         if not found:
             known = sorted({word for words in about.values() for word in words})

@@ -190,13 +190,15 @@ class State(Record):
     def load(cls, path: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> Self:
         """Read a state saved by `save`; on `State` itself, whatever class the file names."""
         path = Path(path)
+        if path.is_dir():
+            raise ValueError(f"load: expected a memory that was saved, got a folder, {path}; name the file")
         try:
             with safe_open(path, framework="pt", device=str(device)) as file:
                 header = file.metadata() or {}
                 # clones: a file's tensors begin anywhere, and products round by where their factors begin
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except FileNotFoundError:
-            raise ValueError(f"load: no file {path}") from None
+            raise ValueError(f"load: expected a memory that was saved, got no file {path}; check the path") from None
         except (SafetensorError, OSError) as error:
             raise ValueError(
                 f"load: {path} is not a whole safetensors file ({error}); write it again with save"

@@ -1,4 +1,4 @@
-"""How many threads torch computes with on a CPU."""
+"""How many threads of a CPU work on one thing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """With one thread; as many as before in the end."""
+    """For many small steps: several threads wait for each other after every one, for long where cores are busy."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -64,7 +64,7 @@ def _numbers(array: np.ndarray | None, key: str, count: int, path: Path) -> Tens
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an archive that are ours."""
     if not path.is_file():
-        raise ValueError(f"from_npz: no file {path}")
+        raise ValueError(f"from_npz: expected an .npz of images, got no file {path}; check the path")
     try:
         with np.load(path, allow_pickle=False) as archive:
             keys = list(archive.keys()) if isinstance(archive, np.lib.npyio.NpzFile) else None

@@ -31,7 +31,9 @@ def find_pictures(paths: list[Path]) -> tuple[list[Path], list[str] | None]:
         elif path.exists():
             files.append(path)
         else:
-            raise ValueError(f"from_files: no file or folder {path}")
+            raise ValueError(
+                f"from_files: expected images, or folders of them, got no file or folder {path}; check the path"
+            )
     if not files:
         raise ValueError("from_files: expected at least one file or folder, got none")
     return files, groups if len(groups) == len(files) else None

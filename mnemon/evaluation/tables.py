@@ -20,7 +20,7 @@ from mnemon.evaluation.which_memory import overview
 REMARKS = "remarks.json"
 HEAD = """# Results
 
-Made by `mnemon results` from `results/*.json`; do not edit by hand. Every record there also holds the number of
+Made by `mnemon results` from `{source}/*.json`; do not edit by hand. Every record there also holds the number of
 updates, the commit and the command that regenerates it. "Written" frames are those the memory was written from: their
 conditional bound can be made as good as one likes by a large enough memory, so it says what a memory holds, not how
 it generalises; "same class" frames were not written. Values are means over test episodes, ± half of a 95% interval.
@@ -58,10 +58,12 @@ def read_remarks(folder: Path) -> dict[str, str]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def results_page(records: Sequence[dict[str, Any]], remarks: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The whole page as Markdown."""
+def results_page(
+    records: Sequence[dict[str, Any]], remarks: Mapping[str, str] = MappingProxyType({}), source: str = "results"
+) -> str:
+    """The whole page as Markdown. source: the folder that the records are of"""
     deep = of_experiments(records)
-    parts = [HEAD, overview(records)]
+    parts = [HEAD.format(source=source), overview(records)]
     if deep:
         bounds, *others = (section.markdown() for section in experiment_sections(deep))
         parts += [bounds, remarks_section(deep, remarks), *others, commands_section(deep)]

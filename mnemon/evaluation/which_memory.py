@@ -28,7 +28,7 @@ from mnemon.evaluation.who_is_who import who_is_who
 
 HEAD = """# Which memory for which job
 
-Made by `mnemon results` from `results/*.json`; do not edit by hand. What is trained was trained by one protocol
+Made by `mnemon results` from `{source}/*.json`; do not edit by hand. What is trained was trained by one protocol
 (`mnemon bench memory`): the same data, nets of equally many filters, one short budget of updates. Nets are not of one
 size for that: how many weights each has is told under The models. What a model has of its own, and which memories are
 not trained, is in [benchmark.md](benchmark.md).
@@ -50,14 +50,17 @@ SHORT = (
 MARKS = {"best": " **best**", "tied": " *(best)*", "behind": "", "none": ""}
 
 
-def which_memory_page(records: Sequence[Mapping[str, Any]], holds_nothing: Callable[[str], bool]) -> str:
-    """The whole page as Markdown."""
+def which_memory_page(
+    records: Sequence[Mapping[str, Any]], holds_nothing: Callable[[str], bool], source: str = "results"
+) -> str:
+    """The whole page as Markdown. source: the folder that the records are of"""
+    head = HEAD.format(source=source)
     sets = data_sets(records)
     if not sets:
-        return "\n".join([HEAD, NOT_RUN])
+        return "\n".join([head, NOT_RUN])
     tables = {data: columns(records, data) for data in sets}
     quick = any(map(is_quick, benchmark_records(records)))
-    parts = [HEAD, *([f"**{QUICK}**\n"] if quick else [])]
+    parts = [head, *([f"**{QUICK}**\n"] if quick else [])]
     found = advise(list(tables.values()), holds_nothing)
     parts.append(Section("In short", SHORT_NOTE, SUMMARY, summary(found)).markdown(2))
     parts += [f"{missing}\n"] if (missing := without_answer(found)) else []

@@ -53,9 +53,13 @@ def _values(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     path = Path(name)
     if path.suffix in (".toml", ".json"):
         if not path.is_file():
-            raise ValueError(f"preset: no file {path}")
+            raise ValueError(f"preset: expected a preset's name or its .toml file, got no file {path}; check the path")
     elif name in names():
         path = FOLDER / f"{name}.toml"
+    elif path.exists():
+        raise ValueError(
+            f"preset: expected a preset's name or a .toml file, got {path}; mnemon presets lists the names"
+        )
     else:
         raise ValueError(f"unknown preset {name!r}{nearest(name, names())} (mnemon presets lists them)")
     if name in seen:

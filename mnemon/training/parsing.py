@@ -14,11 +14,17 @@ OPEN = "model.options"
 """The table whose keys the chosen model knows, and checks."""
 
 
+FEW = 60
+"""Names that a message lists."""
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """The end of an error message: "; did you mean X?", or the choices."""
+    """The end of an error message: "; did you mean X?", or the choices where one can look through them."""
     choices = list(choices)
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; expected one of {', '.join(sorted(choices))}"
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; expected one of {', '.join(sorted(choices)) if len(choices) <= FEW else f'{len(choices)} others'}"
 
 
 def build_settings(cls: Any, values: Any, where: str) -> Any:

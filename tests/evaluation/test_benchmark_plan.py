@@ -53,20 +53,21 @@ def test_what_is_missing_is_told_with_names():
 
 def test_the_plan_has_every_model_on_every_data_set_with_its_seeds():
     cells = plan(Protocol.load())
-    assert {cell.kind for cell in cells} == {*MODELS, *UNTRAINED}
+    assert {cell.kind for cell in cells} == set(kinds()) >= {*MODELS, *UNTRAINED}
     seeds = {(cell.data, cell.kind): 0 for cell in cells}
     for cell in cells:
         seeds[cell.data, cell.kind] += 1
     three = ("omniglot", "fixed_mnist")
     for (data, kind), number in seeds.items():
-        assert number == (3 if data in three and kind in MODELS else 1)
+        assert number == (3 if data in three and kind not in UNTRAINED else 1)
     assert len(seeds) == 5 * len(kinds())
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
 
 
 def test_the_updates_of_the_whole_grid_cost_half_an_hour():
     protocol = Protocol.load()
-    assert sum(protocol.estimated_seconds(cell.kind)[0] for cell in plan(protocol)) <= 30 * 60
+    cells = plan(protocol, kinds=(*MODELS, *UNTRAINED))
+    assert sum(protocol.estimated_seconds(cell.kind)[0] for cell in cells) <= 30 * 60
 
 
 def test_a_seed_that_is_named_twice_is_one():

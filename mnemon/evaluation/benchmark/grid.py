@@ -70,7 +70,7 @@ def plan(
     """The cells that are asked for, all when nothing is named, first seeds first."""
     for name in data:
         if name not in protocol.sets:
-            raise ValueError(f"--data: {name!r} is not in the benchmark{nearest(name, protocol.sets)}")
+            raise ValueError(f"--data: {name!r} is not in {protocol.name}{nearest(name, protocol.sets)}")
     known = all_kinds()
     for kind in kinds:
         if kind not in known:
