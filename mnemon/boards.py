@@ -85,8 +85,9 @@ COLOURS = 64
 MARKS = {"best": " ★", "tied": " ☆", "behind": "", "none": ""}
 LEGEND = (
     "★ best; ☆ cannot be told from the best; ± half of a 95% interval; no ±: "
-    "counted, or the same in every episode; under a model's name: the numbers its memory holds, + where it grows with "
-    "the episode; n/a: not applicable, or not measured, for the reason of that number below the table."
+    "counted, the same in every episode, or of one episode; under a model's name: the numbers its memory holds, + "
+    "where it grows with the episode; n/a: not applicable, or not measured, for the reason of that number below the "
+    "table."
 )
 
 

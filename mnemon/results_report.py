@@ -96,7 +96,7 @@ def _lead(measured: Sequence[Mapping[str, Any]], tables: Mapping[str, Sequence[C
     )
     numbers = [
         (str(len(models)), "models"),
-        (str(len(tables)), "data sets"),
+        (str(len(tables)), "data set" + "s" * (len(tables) > 1)),
         (str(len(questions)), "questions"),
         (f"{len(measured):,}", "numbers measured"),
         (f"{filled / len(cells):.0%}", f"of {len(cells):,} cells filled; the others say why not"),

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from mnemon import results_report, small_multiples
 from mnemon.cli import app
+from mnemon.commands.results import linked
 from mnemon.evaluation.conditions import conditions
 from mnemon.evaluation.tables import read_results
 from mnemon.evaluation.which_memory import which_memory_page
@@ -93,6 +94,10 @@ def test_pages_link_to_what_is_beside_them_and_name_their_folder(tmp_path):
             assert ("(benchmark.md)" in text) == beside
             assert ("benchmark.md (of mnemon's docs)" in text) != beside
         (tmp_path / "pages" / "benchmark.md").touch()
+    (tmp_path / "pages" / "benchmark.md").unlink()
+    text = "as [benchmark.md](benchmark.md#costs) has [0, 1) [which-memory.md](which-memory.md) ![a](b.md) [r](../R.md)"
+    plain = "as benchmark.md (of mnemon's docs) has [0, 1) which-memory.md (of mnemon's docs) ![a](b.md) [r](../R.md)"
+    assert linked(text, []) == plain
     for wrong, told in ((["--out", str(tmp_path / "page")], "ends in .md"), ([], "got a file")):
         folder = tmp_path / "mine" / ("" if wrong else "memory_digits.json")
         done = CliRunner().invoke(app, ["results", str(folder), *wrong])

@@ -257,7 +257,9 @@ def _load(
     preprocessing = preprocessing_of(config.data)
     tests = {}
     for name in names:
-        images = of_classes(catalog.load(name, split, root=root, image_shape=config.data.image_shape), config.data)
+        shape = config.model.image_shape if Path(name).is_dir() else None  # a folder's images take the model's size
+        loaded = catalog.load(name, split, root=root, image_shape=config.data.image_shape or shape)
+        images = of_classes(loaded, config.data)
         if images.image_shape != config.model.image_shape:
             raise ValueError(
                 f"{name}: expected images {config.model.image_shape} as {run} takes, got {images.image_shape}"

@@ -53,17 +53,16 @@ def results(
         raise ValueError(f"results: expected a folder of results files, got a file, {folder}; name its folder")
     if not folder.is_dir():
         raise ValueError(f"results: no folder {folder}; mnemon eval --out {folder}/NAME.json makes results files")
-    if out is None and html is None and pictures is None:
-        out = Path("docs/results.md")
-    if out is not None:
-        check_file(out, ".md")
     records = read_results(folder)
     if not records:
         raise ValueError(
             f"results: expected results files in {folder}, found no record in any; mnemon eval --out "
             f"{folder}/NAME.json and mnemon bench memory make them"
         )
+    if out is None and html is None and pictures is None:
+        out = Path("docs/results.md")
     if out is not None:
+        check_file(out, ".md")
         source = folder.resolve().name
         pages = {
             out: results_page(records, read_remarks(folder), source=source),
@@ -71,7 +70,7 @@ def results(
         }
         for path, text in pages.items():
             with atomic_path(path) as temporary:
-                Path(temporary).write_text(_linked(text, [*pages, *out.parent.glob("*.md")]), encoding="utf-8")
+                Path(temporary).write_text(linked(text, [*pages, *out.parent.glob("*.md")]), encoding="utf-8")
             say(make_console(quiet), f"written: {path}, of {len(records)} records")
     if html is not None:
         make_folder(html.parent)
@@ -84,11 +83,11 @@ def results(
                 say(make_console(quiet), f"written: {path}")
 
 
-def _linked(text: str, pages: Iterable[Path]) -> str:
+def linked(text: str, pages: Iterable[Path]) -> str:
     """Without links to pages of the documentation that are not beside this one."""
     there = {path.name for path in pages}
 
     def link(found: re.Match[str]) -> str:
         return found[0] if found["page"] in there else f"{found['words']} (of mnemon's docs)"
 
-    return re.sub(r"\[(?P<words>[^\]]+)\]\((?P<page>\w+\.md)\)", link, text)
+    return re.sub(r"(?<!!)\[(?P<words>[^\[\]]+)\]\((?P<page>[\w-]+\.md)(#[\w-]*)?\)", link, text)

@@ -22,9 +22,9 @@ def conditions(records: Sequence[Mapping[str, Any]], data: str) -> str:
         elif values and key == "updates":
             told.append(f"{min(values):,} to {max(values):,} {name}")
     numbers = sorted({record["num_seeds"] or 1 for record in mine if record["updates"] and not _is_asked_once(record)})
-    if not numbers:
+    if not any(record["updates"] for record in mine):
         return f"{'; '.join(told)}; nothing was trained. Intervals are over test episodes, of times over rounds."
-    return f"{'; '.join(told)}; {_seeds(numbers)}"
+    return f"{'; '.join(told)}; {_seeds(numbers or [1])}"
 
 
 def _seeds(numbers: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +44,8 @@ Gains = Mapping[tuple[int, str], Mapping[str, "Gain"]]
 
 @dataclass(frozen=True)
 class Gain:
-    """How much better a model answers a question than its floor, and how far their intervals reach together."""
+    """How much better a model answers a question than its floor, and how far their intervals reach together; infinite
+    where one of them is of one episode."""
 
     question: Question
     value: float
@@ -53,7 +55,8 @@ class Gain:
     @property
     def text(self) -> str:
         sign = "+" if self.value > 0 else ""
-        return sign + number_text(self.value, self.question.unit, interval=self.reach) + MARKS[self.outcome]
+        reach = self.reach if math.isfinite(self.reach) else None
+        return sign + number_text(self.value, self.question.unit, interval=reach) + MARKS[self.outcome]
 
 
 def known_floors() -> dict[str, str]:

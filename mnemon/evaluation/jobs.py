@@ -124,7 +124,7 @@ def _advice(job: Job, columns: Sequence[Column], data_sets: int, holds_nothing: 
     """Where only memories that grow with the episode win, also which of the others comes first. data_sets: how many
     there are, also of those without an answer."""
     verdict, details = _verdict(columns, data_sets, holds_nothing), [_detail(column) for column in columns]
-    fixed = [rest for column in columns if (rest := _of_fixed_size(column)).ranked]
+    fixed = [rest for column in columns if len((rest := _of_fixed_size(column)).ranked) > 1]
     named = _named(columns)
     if fixed and named and columns[0].growing.issuperset(named):
         verdict += (
@@ -205,11 +205,19 @@ def _among(columns: Sequence[Column]) -> list[str]:
 
 
 def outstanding(column: Column) -> list[Score]:
-    """Those who cannot be told from the first, but can from the middle of the field."""
+    """Those who cannot be told from the first, but can from the middle of the field; of what was counted also those who
+    share the first place with half of the field."""
     if len(column.ranked) < A_FIELD:
         return column.best
-    middle = statistics.median(score.value for score in column.ranked if score.value is not None)
-    return [score for score in column.best if abs((score.value or 0.0) - middle) >= score.reach]
+    values = {score.model: score.value or 0.0 for score in column.ranked}
+    middle, first = statistics.median(values.values()), values[column.ranked[0].model]
+    way = 1 if column.question.higher_is_better else -1
+
+    def stands_out(score: Score) -> bool:
+        shares = score.reach == 0 and values[score.model] == first and column.runner_up is not None
+        return shares or way * (values[score.model] - middle) > score.reach
+
+    return [score for score in column.best if stands_out(score)]
 
 
 def _times(model: str, columns: Sequence[Column]) -> int:

@@ -91,7 +91,9 @@ class Column:
         """The best one, and those next to it whose intervals overlap with its own, so that they may be as good. Of
         what ranks below one that is surely behind, a wide interval says no more than that it is wide."""
         ranked = self.ranked
-        return list(itertools.takewhile(lambda score: self.may_equal(score, ranked[0]), ranked))
+        # how good a score of one episode is nobody knows: it may be as good as any, and tells nobody from behind it
+        first = next((score for score in ranked if math.isfinite(score.reach)), None)
+        return ranked if first is None else list(itertools.takewhile(lambda one: self.may_equal(one, first), ranked))
 
     def may_equal(self, left: Score, right: Score) -> bool:
         """Whether two intervals have a point in common, or both values read the same."""
@@ -170,8 +172,10 @@ def _scores(
         whole = {**largest, **usual}
         measured = [(r, n) for r, n in measured if (r["memory_floats"] or 0) < whole[r["model"]]]
         measured.sort(key=lambda pair: _from_half(pair[0]["memory_floats"], whole[pair[0]["model"]]))
+    without = [(r, n) for r, n in asked if n.outcome != "measured"]
+    of_this = [(r, n) for r, n in without if n.settings and settings_of(question, r, n) == settings]
     scores: dict[str, Score] = {}
-    for record, note in (*measured, *(pair for pair in asked if pair[1].outcome != "measured")):
+    for record, note in (*measured, *of_this, *((r, n) for r, n in without if not n.settings)):
         scores.setdefault(record["model"], Score(record["model"], record, note))
     return scores
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 EXPERIMENT = "memory-benchmark"
 """The `experiment` of every record."""
@@ -203,12 +203,15 @@ BY_NAME = {question.name: question for question in QUESTIONS}
 GROUPS = tuple(dict.fromkeys(question.group for question in QUESTIONS))
 
 
+Outcome = Literal["measured", "does not apply", "failed"]
+
+
 class Note(NamedTuple):
     """What a record's note says: the question, its settings as words, and what stands in place of a value."""
 
     question: str
     settings: dict[str, str]
-    outcome: Literal["measured", "does not apply", "failed"] = "measured"
+    outcome: Outcome = "measured"
     reason: str | None = None
 
 
@@ -217,17 +220,18 @@ def write_note(question: str, **settings: Any) -> str:
     return f"{question}: {told}" if told else question
 
 
-def empty_note(question: str, outcome: Literal["does not apply", "failed"], reason: str) -> str:
-    return f"{question}: {outcome}: {reason}"
+def empty_note(question: str, outcome: Literal["does not apply", "failed"], reason: str, **settings: Any) -> str:
+    """Of one number where there are settings, else of the whole question."""
+    return f"{write_note(question, **settings)}: {outcome}: {reason}"
 
 
 def read_note(note: str) -> Note:
     """The other way round. "recall: corruption=half, level=1, reads=3" """
     name, _, rest = note.partition(": ")
-    for outcome in ("does not apply", "failed"):
-        if rest.startswith(f"{outcome}: "):
-            return Note(name, {}, outcome, rest.removeprefix(f"{outcome}: "))
-    return Note(name, dict(re.findall(r"(\w+)=([^,]*)", rest)))
+    without = re.match(r"(?:(\w+=.*?): )?(does not apply|failed): (.*)", rest, re.DOTALL)
+    told, outcome, reason = without.groups() if without else (rest, "measured", None)
+    settings = dict(re.findall(r"(\w+)=([^,]*)", told or ""))
+    return Note(name, settings, cast(Outcome, outcome), reason)
 
 
 def benchmark_records(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

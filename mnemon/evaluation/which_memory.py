@@ -77,8 +77,8 @@ def which_memory_page(
     parts.append("## The tables\n")
     parts.append(
         "**best**: alone; *(best)*: cannot be told from the best. ± half of a 95% interval; without "
-        "±: counted, or the same in every episode. n/a: not applicable, or not measured, for the reason "
-        "of that number below the table. Floats: of the memory; +: it grows with the episode.\n"
+        "±: counted, the same in every episode, or of one episode. n/a: not applicable, or not measured, for the "
+        "reason of that number below the table. Floats: of the memory; +: it grows with the episode.\n"
     )
     parts.append("\n".join(f"- {data}: {conditions(records, data)}" for data in sets) + "\n")
     for data, table in tables.items():

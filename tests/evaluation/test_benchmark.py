@@ -223,6 +223,7 @@ def test_a_judge_that_cannot_be_read_is_named_and_fails_no_other_question(tmp_pa
     judge = place.out / "memory" / "glyphs" / "judge.safetensors"
     judge.parent.mkdir(parents=True)
     judge.write_text("no safetensors")
+    assert run_cell(Cell("glyphs", "copy", 0), tiny(), place).failed == []  # it is never sampled
     answers = run_cell(cell, tiny(), place)
     assert answers.failed == ["samples"]
     (note,) = {read_note(record["note"]).reason for record in answers.parts["samples"]}

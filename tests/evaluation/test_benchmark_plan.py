@@ -31,6 +31,10 @@ def test_a_note_is_read_as_it_was_written():
     assert read_note(write_note("joint")) == ("joint", {}, "measured", None)
     reason = "x has no likelihood: it recalls, and more"
     assert read_note(empty_note("joint", "failed", reason)) == ("joint", {}, "failed", reason)
+    reason = "a=1 failed: it says that this does not apply: at all"
+    for settings in ({}, {"reads": 3, "level": 0.5}):
+        words = {key: f"{value:g}" for key, value in settings.items()}
+        assert read_note(empty_note("recall", "failed", reason, **settings)) == ("recall", words, "failed", reason)
 
 
 def test_every_question_reads_as_a_sentence_and_its_headline_is_one_of_its_settings():

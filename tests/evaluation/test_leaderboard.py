@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mnemon.evaluation.benchmark.protocol import UNTRAINED, Protocol
+from mnemon.evaluation.benchmark.store import summarise
 from mnemon.evaluation.conditions import chance_of_another, conditions
 from mnemon.evaluation.curves import figures
 from mnemon.evaluation.jobs import JOBS, advise, holds_nothing, outstanding, summary
@@ -20,7 +21,7 @@ from mnemon.evaluation.leaderboard import (
     where_text,
 )
 from mnemon.evaluation.likelihood import student
-from mnemon.evaluation.questions import BY_NAME, QUESTIONS, QUICK, write_note
+from mnemon.evaluation.questions import BY_NAME, QUESTIONS, QUICK, empty_note, write_note
 from mnemon.evaluation.tables import results_page
 from mnemon.evaluation.which_memory import SHORT, which_memory_page
 from mnemon.evaluation.who_is_who import trained_weights
@@ -142,6 +143,27 @@ def test_what_was_measured_comes_before_what_does_not_apply():
     assert column([short, *joint(-90.0)], "capacity_bound").scores["a"].why_not == "too short"
 
 
+def test_a_number_that_failed_says_so_where_it_would_stand():
+    """And nowhere else: others of the question were measured."""
+    told = {"corruption": "flip", "level": 0.1, "reads": 3}
+    note = empty_note("capacity_recall", "failed", "expected a finite number, got nan", **told)
+    records = [
+        made_up("capacity_recall", "m0", "digits", 0.1, note=write_note("capacity_recall", **told), length=64),
+        made_up("capacity_recall", "m0", "digits", None, interval=None, note=note, length=256),
+        made_up("capacity_recall", "m1", "digits", 0.2, note=write_note("capacity_recall", **told), length=256),
+    ]
+    kept = summarise(records)
+    assert [record["value"] for record in kept] == [0.1, None, 0.2]
+    found = column(kept, "capacity_recall")
+    assert dict(found.settings)["episode_length"] == "256"
+    assert found.scores["m0"].why_not == "failed: expected a finite number, got nan"
+    assert found.scores["m1"].value == 0.2
+    # another seed has the number
+    seeds = [dict(record, seed=1) for record in records if record["model"] == "m1"]
+    again = summarise([*records, *(dict(record, model="m0") for record in seeds)])
+    assert [record["value"] for record in again] == [0.1, 0.2, 0.2]
+
+
 def test_of_several_sizes_the_one_nearest_to_half_of_the_usual():
     usual = {"slots": 1000, "items": 64}
     records = [made_up("recall", model, "digits", 0.1, floats=floats) for model, floats in usual.items()]
@@ -259,6 +281,7 @@ def test_a_clear_lead_a_tie_and_no_pattern():
 
 def test_who_is_of_fixed_size_is_seen_on_any_data_set():
     """Where capacity was not asked everywhere yet; of who was not asked nobody knows."""
+    assert advice(*joint(-90.0, -95.0), *of_fixed_size("m1"))["joint"].named_of_fixed_size == "not known yet"
     found = advice(*joint(-90.0, -95.0, -99.0), *of_fixed_size("m1", "m2"))["joint"]
     assert found.named == "`m0` (1 of 1)"
     assert found.named_of_fixed_size == "`m1` (1 of 1)"
@@ -350,9 +373,27 @@ def test_what_was_counted_stands_out_however_many_share_it():
     assert advice(*costs)["state_bytes"].named == "`m0`, `m1` and `m2` (1 of 1)"
 
 
+def test_half_of_the_field_at_its_middle_does_not_stand_out():
+    """Nor who ties with the first from the other side of it; nor anyone where all have the same."""
+    values = ((0.52, 0.03), (0.51, 0.03), *3 * [(0.5, 0.0)], (0.49, 0.001), (0.48, 0.001))
+    records = [made_up("novelty_written", f"m{n}", "digits", v, interval=reach) for n, (v, reach) in enumerate(values)]
+    assert outstanding(column(records, "novelty_written")) == []
+    same = [made_up("state_bytes", f"m{n}", "digits", 1.0, interval=None) for n in range(6)]
+    assert advice(*same)["state_bytes"].named == "nobody stands out"
+
+
 def test_a_number_of_one_episode_is_not_certain():
-    records = [made_up("recall", f"m{n}", "digits", v, interval=None) for n, v in enumerate((0.01, 0.5))]
-    assert [score.model for score in column(records, "recall").best] == ["m0", "m1"]
+    """It may be as good as any, and makes no others so."""
+    one = made_up("recall", "m0", "digits", 0.01, interval=None)
+    others = [made_up("recall", f"m{n + 1}", "digits", v, interval=0.001) for n, v in enumerate((0.2, 0.3, 0.4, 0.9))]
+    found = column([one, *others], "recall")
+    assert [score.model for score in found.best] == ["m0", "m1"]
+    assert [score.model for score in outstanding(found)] == ["m1"]
+    assert len(column([one], "recall").best) == 1
+    beside = [made_up("joint", "dkm", "digits", -95.0, interval=None), made_up("joint", "vae", "digits", -90.0)]
+    page = which_memory_page(beside, nobody)
+    assert "inf" not in page.split("\n## The tables")[0].split("Does a memory pay?")[1].split("## The models")[0]
+    assert "| `dkm` | `vae` | -5.0 |" in page
 
 
 def test_weights_of_the_nets_are_counted():

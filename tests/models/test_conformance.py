@@ -30,6 +30,7 @@ from mnemon.models import (
     SoftAttentionModel,
     StochasticRegulariser,
 )
+from mnemon.models.codec_model import CodecModel
 from mnemon.models.energy import EnergyModel
 from mnemon.models.hopfield import CopyModel, HopfieldModel, ModernHopfieldModel, SlotMemory
 from mnemon.nets.codec import Codec
@@ -434,6 +435,11 @@ def test_save_and_load_give_equal_seeded_samples(name, tmp_path):
     assert_equal(state, loaded, tol=0)
     left, right = (model.sample(s, 2, generator=seeded(7)) for s in (state, loaded))
     torch.testing.assert_close(left, right, rtol=0, atol=0)
+    left, right = (model.read(s, x, steps=2) for s in (state, loaded))
+    torch.testing.assert_close(left, right, rtol=0, atol=0)
+    if isinstance(model, CodecModel):
+        left, right = (model.log_likelihood(s, x, num_samples=2, generator=seeded(7)).value for s in (state, loaded))
+        torch.testing.assert_close(left, right, rtol=0, atol=0)
 
 
 @every()

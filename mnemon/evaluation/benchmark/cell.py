@@ -89,7 +89,7 @@ class Work:
             if part.name not in parts:
                 parts[part.name] = unasked(part, outcome, reason, self.common)
         if PICTURE not in parts:
-            parts[PICTURE] = [{"note": empty_note(PICTURE, outcome, reason)}]
+            parts[PICTURE] = _no_picture(outcome, reason)
         self.answers.save()
 
 
@@ -206,8 +206,7 @@ def _ask(work: Work, waiting: Collection[str], subject: Subject, until: float | 
             continue
         try:
             with _timed(answers, part.name):
-                judge = judge_of(cell.data, work.protocol, work.place) if part.name == "samples" else None
-                records = ask(part, subject, judge)
+                records = ask(part, subject, functools.partial(judge_of, cell.data, work.protocol, work.place))
         except torch.AcceleratorError:  # the device answers nothing any more in this process
             raise
         except Exception as error:
@@ -230,8 +229,12 @@ def _draw(work: Work, subject: Subject) -> list[dict[str, Any]]:
     except torch.AcceleratorError:
         raise
     except Exception as error:
-        return [{"note": empty_note(PICTURE, "failed", _told(error))}]
+        return _no_picture("failed", _told(error))
     return []
+
+
+def _no_picture(outcome: Literal["does not apply", "failed"], reason: str) -> list[dict[str, Any]]:
+    return [{"note": empty_note(PICTURE, outcome, reason)}]
 
 
 def _subject(work: Work, only_times: bool) -> Subject:

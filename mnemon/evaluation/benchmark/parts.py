@@ -12,6 +12,9 @@ from mnemon.evaluation.benchmark.samples import Judge, samples
 from mnemon.evaluation.benchmark.subject import Subject, empty_record
 from mnemon.evaluation.questions import BY_NAME, QUESTIONS, why_not
 
+FindJudge = Callable[[], Judge | None]
+"""Called where samples are judged: it may have to train the judge first."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -19,11 +22,15 @@ class Part:
 
     name: str
     questions: tuple[str, ...]
-    answer: Callable[[Subject, set[str], Judge | None], Records]
+    answer: Callable[[Subject, set[str], FindJudge], Records]
 
 
-def _unjudged(answer: Callable[[Subject, set[str]], Records]) -> Callable[[Subject, set[str], Judge | None], Records]:
-    return lambda subject, asked, judge: answer(subject, asked)
+def _unjudged(answer: Callable[[Subject, set[str]], Records]) -> Callable[[Subject, set[str], FindJudge], Records]:
+    return lambda subject, asked, find_judge: answer(subject, asked)
+
+
+def _judged(subject: Subject, asked: set[str], find_judge: FindJudge) -> Records:
+    return samples(subject, asked, find_judge())
 
 
 PARTS: tuple[Part, ...] = (
@@ -36,7 +43,7 @@ PARTS: tuple[Part, ...] = (
     Part("distractors", ("distractors",), _unjudged(classes.distractors)),
     Part("novelty", ("novelty_written", "novelty_same_class"), _unjudged(classes.novelty)),
     Part("fewshot", ("fewshot",), _unjudged(classes.fewshot)),
-    Part("samples", ("sample_fidelity", "sample_diversity", "sample_nearest", "sample_coverage"), samples),
+    Part("samples", ("sample_fidelity", "sample_diversity", "sample_nearest", "sample_coverage"), _judged),
     Part(
         "costs",
         ("write_latency", "read_latency", "write_rate", "read_rate", "peak_memory", "state_bytes"),
@@ -47,7 +54,7 @@ PARTS: tuple[Part, ...] = (
 assert sorted(name for part in PARTS for name in part.questions) == sorted(question.name for question in QUESTIONS)
 
 
-def ask(part: Part, subject: Subject, judge: Judge | None) -> list[dict[str, Any]]:
+def ask(part: Part, subject: Subject, find_judge: FindJudge) -> list[dict[str, Any]]:
     """The records of a part: numbers, or why there are none."""
     reasons = {
         name: why_not(BY_NAME[name], subject.has, model=subject.kind, data=subject.data) for name in part.questions
@@ -58,7 +65,7 @@ def ask(part: Part, subject: Subject, judge: Judge | None) -> list[dict[str, Any
         if reason is not None
     ]
     asked = {name for name, reason in reasons.items() if reason is None}
-    return records + (list(part.answer(subject, asked, judge)) if asked else [])
+    return records + (list(part.answer(subject, asked, find_judge)) if asked else [])
 
 
 def unasked(part: Part, outcome: Any, reason: str, common: dict[str, Any]) -> list[dict[str, Any]]:

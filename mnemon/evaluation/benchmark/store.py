@@ -245,13 +245,13 @@ def summarise(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     measured = set()
     for record in records:
         note = read_note(record["note"])
-        about = (record["model"], note.question)
-        names = ("metric", "bound", "scored", "episode_length", *(("note",) if note.outcome == "measured" else ()))
-        key = (*about, note.outcome, *(record[name] for name in names))
+        settings = tuple(note.settings.items())
+        number = (record["model"], note.question, settings, record["episode_length"] if settings else None)
+        key = (*number, note.outcome, *(record[name] for name in ("metric", "bound", "scored", "episode_length")))
         groups.setdefault(key, []).append(record)
         if note.outcome == "measured":
-            measured.add(about)
-    return [_mean(group) for key, group in groups.items() if key[2] != "failed" or key[:2] not in measured]
+            measured |= {number, (*number[:2], (), None)}
+    return [_mean(group) for key, group in groups.items() if key[4] != "failed" or key[:4] not in measured]
 
 
 def _mean(group: list[dict[str, Any]]) -> dict[str, Any]:

@@ -114,11 +114,11 @@ class Subject:
     def record(
         self, question: str, estimate: Estimate, settings: Mapping[str, Any] | None = None, **more: Any
     ) -> dict[str, Any]:
-        """A number that was measured."""
-        asked, note = BY_NAME[question], write_note(question, **(settings or {}))
-        if not math.isfinite(estimate.value):  # one number's trouble is not that of the others
-            reason = f"{note}: expected a finite number, got {estimate.value}"
-            return empty_record(question, "failed", reason, self.common, more.get("episode_length", self.length))
+        """A number that was measured; one that is none fails for itself."""
+        asked, told = BY_NAME[question], dict(settings or {})
+        if not math.isfinite(estimate.value):
+            reason, length = f"expected a finite number, got {estimate.value}", more.get("episode_length", self.length)
+            return empty_record(question, "failed", reason, self.common, length, **told)
         interval = None if math.isnan(estimate.interval) else float(f"{estimate.interval:.4g}")
         floats = {} if "memory_floats" in more else {"memory_floats": self.own_floats}
         values = {
@@ -127,7 +127,7 @@ class Subject:
         }  # fmt: skip
         return results.result(
             metric=asked.metric, unit=asked.unit, value=float(f"{estimate.value:.7g}"), interval=interval,
-            note=note, **values,
+            note=write_note(question, **told), **values,
         )  # fmt: skip
 
     @cached_property
@@ -151,13 +151,13 @@ class Subject:
 
 
 def empty_record(
-    question: str, outcome: Any, reason: str, common: Mapping[str, Any], length: int | None = None
+    question: str, outcome: Any, reason: str, common: Mapping[str, Any], length: int | None = None, **settings: Any
 ) -> dict[str, Any]:
     """What stands where there is no number: why."""
     asked = BY_NAME[question]
     return results.result(
         metric=asked.metric, unit=asked.unit, bound=asked.bound, scored=asked.scored, episode_length=length,
-        note=empty_note(question, outcome, reason), **common,
+        note=empty_note(question, outcome, reason, **settings), **common,
     )  # fmt: skip
 
 
