@@ -2,6 +2,7 @@
 
 import math
 
+from mnemon.evaluation.leaderboard import columns
 from mnemon.evaluation.questions import BY_NAME, EXPERIMENT, QUESTIONS, empty_note, write_note
 from mnemon.evaluation.results import result
 
@@ -64,3 +65,20 @@ def _answers(question, model, data, rank, place, scale):
                 question.name, model, data, scale * value, interval=abs(value) * 0.01, length=length, floats=floats,
                 note=write_note(question.name, **settings),
             )  # fmt: skip
+
+
+def joint(*values, data="digits", interval=0.5):
+    return [made_up("joint", f"m{i}", data, value, interval=interval) for i, value in enumerate(values)]
+
+
+def column(records, question="joint", data="digits"):
+    return next(c for c in columns(records, data) if c.question.name == question)
+
+
+def nobody(model):
+    return False
+
+
+def of_fixed_size(*models):
+    """Their memory at two lengths of the episode, the same; on data of their own."""
+    return [made_up("capacity_recall", m, "sizes", 0.1, length=length) for m in models for length in (16, 256)]
