@@ -178,7 +178,7 @@ def presets_by_kind() -> dict[str, list[str]]:
 def describe(kind: str, trained_by: Sequence[str]) -> dict[str, Any]:
     """One model of the registry with all that is known of it; `trained_by`: its presets."""
     entry = entries()[kind]
-    with torch.no_grad(), one_thread():
+    with torch.no_grad(), one_thread():  # in many small steps, after each of which several wait for each other
         found = abilities(small_model(kind, *trained_by[:1]))
     return {
         "kind": kind,

@@ -28,13 +28,14 @@ def models(
     Example: mnemon models vbm-mixture
     """
     from mnemon.abilities import describe, presets_by_kind
-    from mnemon.pretrained import load_run, zoo_names
+    from mnemon.pretrained import find_run, zoo_names
     from mnemon.registry import entries
+    from mnemon.training.checkpoint import read_config
     from mnemon.training.config import nearest
 
     kinds = list(entries())
-    if name in zoo_names():
-        raise ValueError(f"models: {name} is a trained {load_run(name)[1].model.kind}; show that one")
+    if name is not None and name in zoo_names():
+        raise ValueError(f"models: {name} is a trained {read_config(find_run(name)).model.kind}; show that one")
     if name is not None and name not in kinds:
         raise ValueError(f"models: unknown model {name!r}{nearest(name, kinds)}")
     trained_by = presets_by_kind()

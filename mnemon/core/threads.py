@@ -1,4 +1,4 @@
-"""How many threads of a CPU work on one thing."""
+"""How many threads torch computes with on a CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """For many small steps: several threads wait for each other after every one, for long where cores are busy."""
+    """With one thread; as many as before in the end."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from scipy import stats
 
-from mnemon.evaluation.questions import BY_NAME, benchmark_records, read_note
+from mnemon.evaluation.questions import BY_NAME, benchmark_records, question_of
 
 
 def conditions(records: Sequence[Mapping[str, Any]], data: str) -> str:
@@ -52,4 +52,4 @@ def chance_of_another(number: int) -> float:
 
 def _is_asked_once(record: Mapping[str, Any]) -> bool:
     """Whether it is measured with the first seed only, as times are."""
-    return BY_NAME[read_note(record["note"]).question].group == "cost"
+    return BY_NAME[question_of(record)].group == "cost"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mnemon.evaluation.page_section import grouped_by
-from mnemon.evaluation.questions import BY_NAME, QUESTIONS, Note, Question, benchmark_records, read_note
+from mnemon.evaluation.questions import BY_NAME, QUESTIONS, Note, Question, benchmark_records, question_of, read_note
 
 OWN_CHOICE = ("by", "score", "size")
 """Settings in which each model has a way of its own; they do not tell two columns apart."""
@@ -119,8 +119,8 @@ def data_sets(records: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def columns(records: Iterable[Mapping[str, Any]], data: str) -> list[Column]:
     """The columns of every question that some model was asked on these data, the one at its headline first."""
-    every = [(record, read_note(record["note"])) for record in benchmark_records(records)]
-    asked = [pair for pair in every if pair[0]["data"] == data]
+    every = benchmark_records(records)
+    asked = [(record, read_note(record["note"])) for record in every if record["data"] == data]
     models = list(dict.fromkeys(record["model"] for record, _ in asked))
     growing, fixed_size = _by_growth(every)
     usual = {
@@ -191,12 +191,12 @@ def _from_half(floats: int | None, usual: int) -> float:
     return abs(math.log(2 * (floats or 1) / usual))
 
 
-def _by_growth(asked: Iterable[tuple[Mapping[str, Any], Note]]) -> tuple[frozenset[str], frozenset[str]]:
+def _by_growth(records: Iterable[Mapping[str, Any]]) -> tuple[frozenset[str], frozenset[str]]:
     """Models whose memory grows with the episode, on whichever data set, and those whose does not: whether the longest
     episode makes a larger memory than the one before."""
     sizes: dict[tuple[str, str], dict[int, int]] = {}
-    for record, note in asked:
-        if note.question == GROWTH and record["value"] is not None:
+    for record in records:
+        if question_of(record) == GROWTH and record["value"] is not None:
             of_model = sizes.setdefault((record["model"], record["data"]), {})
             of_model[record["episode_length"]] = record["memory_floats"] or 0
     known: dict[str, list[bool]] = {}

@@ -234,6 +234,11 @@ def read_note(note: str) -> Note:
     return Note(name, settings, cast(Outcome, outcome), reason)
 
 
+def question_of(record: Mapping[str, Any]) -> str:
+    """The same, where the question alone is wanted."""
+    return str(record["note"]).partition(": ")[0]
+
+
 def benchmark_records(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The records of the benchmark among others, those of all seeds together where there are several seeds. Those of
     the quick form only where there are no others: the two are not to be compared. Questions of other versions are left
@@ -242,12 +247,8 @@ def benchmark_records(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str,
     A file holds one record of all seeds (num_seeds above 1, seed null, the interval over seeds) for every number, or,
     where one seed was run, that of the seed (num_seeds 1, the interval over episodes).
     """
-    every = [record for record in records if record.get("experiment") == EXPERIMENT and _is_known(record["note"])]
+    every = [record for record in records if record.get("experiment") == EXPERIMENT and question_of(record) in BY_NAME]
     return [record for record in every if not is_quick(record)] or every
-
-
-def _is_known(note: str) -> bool:
-    return note.partition(": ")[0] in BY_NAME
 
 
 def is_quick(record: Mapping[str, Any]) -> bool:

@@ -196,10 +196,8 @@ def check_answers(data: str, protocol: Protocol, place: Place) -> None:
 def is_of_other_settings(cell: Cell, protocol: Protocol, runs: Path) -> bool:
     """Whether a cell's answers are, or its training, if images are of the size that the catalogue says. No image is
     read."""
-    config, answers = (
-        protocol.config_by_catalogue(cell.data, cell.kind, seed=cell.seed),
-        Answers.open(cell.folder(runs)),
-    )
+    config = protocol.config_by_catalogue(cell.data, cell.kind, seed=cell.seed)
+    answers = Answers.open(cell.folder(runs))
     return bool(answers.other_settings(protocol.settings(config)) or begun_otherwise(answers, config))
 
 
